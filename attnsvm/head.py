@@ -6,6 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Generator, Tensor, nn
 from torch.func import functional_call, vmap
+from torch.nn.functional import logsigmoid
 
 Parameters = dict[str, Tensor]
 
@@ -76,7 +77,7 @@ class Head(ABC):
         with torch.enable_grad():
             tracked = {name: p.detach().requires_grad_() for name, p in parameters.items()}
             total = (weights.detach() * self.value(o.detach(), tracked)).sum()
-            gradients = torch.autograd.grad(total, list(tracked.values()))
+            gradients = torch.autograd.grad(total, list(tracked.values()), materialize_grads=True)
         return dict(zip(parameters, gradients, strict=True))
 
 
@@ -128,6 +129,45 @@ class RowScores(Head):
     def features(self, X: Tensor, parameters: Parameters) -> tuple[Tensor, Tensor]:
         """Return v_i^T x and the identity."""
         return self.value(X, parameters).unsqueeze(-1), X.new_tensor([[1.0], [0.0], [0.0]])
+
+    def of_labels(self, C: Tensor, y: Tensor) -> Parameters:
+        """Return the parameters that score each of the labels y (..., n) by its row of C (K, d)."""
+        return {"v": C[y]}
+
+
+class Vocabulary(Head):
+    """h(o_i) = log softmax(C o_i)_{y_i}, the log-probability of the label y_i among K tokens.
+
+    With the linear loss the risk is the cross-entropy over the vocabulary. Parameters are C
+    (B, K, d), and the labels y (B, n), or (B, 1) for a label that all samples have.
+    """
+
+    def draw(self, generator: Generator, d: int) -> Parameters:
+        """Return five rows uniform on the unit sphere, with the label 0."""
+        C = torch.randn(5, d, generator=generator, dtype=torch.float32)
+        return {"C": (C / C.norm(dim=1, keepdim=True)).double(), "y": torch.zeros(1).double()}
+
+    def value(self, o: Tensor, parameters: Parameters) -> Tensor:
+        """Return -log(1 + sum_{k != y} e^((c_k - c_y)^T o))."""
+        rise, _ = self._rise(o, parameters)
+        return logsigmoid(-rise.logsumexp(-1))
+
+    def gradient(self, o: Tensor, parameters: Parameters) -> Tensor:
+        """Return sum_{k != y} p_k (c_y - c_k), p = softmax(C o): nothing cancels at p_y = 1."""
+        rise, y = self._rise(o, parameters)
+        log_p = rise + logsigmoid(-rise.logsumexp(-1, keepdim=True))
+        p = log_p.exp()
+        return _times_matrix((-p).scatter(-1, y, p.sum(-1, keepdim=True)), parameters["C"])
+
+    def _rise(self, o: Tensor, parameters: Parameters) -> tuple[Tensor, Tensor]:
+        """Return (c_k - c_y)^T o, -inf at k = y, shape (B, ..., K), and y, (B, ..., 1)."""
+        scores, y = _times_matrix(o, parameters["C"].mT), parameters["y"].round().long()
+        y = y.reshape(*y.shape, *[1] * (o.ndim - y.ndim)).expand(*o.shape[:-1], 1)
+        return (scores - scores.gather(-1, y)).scatter(-1, y, -torch.inf), y
+
+    def of_labels(self, C: Tensor, y: Tensor) -> Parameters:
+        """Return the rows C (K, d), and the labels y (..., n)."""
+        return {"C": C.expand(*y.shape[:-1], *C.shape), "y": y.double()}
 
 
 class Relu(Head):

@@ -129,14 +129,15 @@ def _help(frames: SweepFrames) -> list[str]:
         return []
     values = {field: set(frames.runs[name].dropna().astype(str).str.lower())
               for name, field in frames.typed.items()}  # fmt: skip
-    verb, *words = SHOWN["help"][status]
+    lost = trials[trials["status"] == status]
+    reason = lost["reason"].mode()[:1].tolist()
+    verb, *words = SHOWN["help"].get("".join(reason), SHOWN["help"][status])
     changes = [word for word in words
                if values.get(word.partition("=")[0], set()) - {word.partition("=")[2]}]  # fmt: skip
     ways = [f"{verb} {' or '.join(changes)}"] if changes else []
-    lost = trials[trials["status"] == status]
     y = next((name for name in SHOWN["labels"] if name in lost and lost[name].notna().any()), None)
     if axes and y:
         chart = f"--x {frames.axes.typed.get(axes[-1], axes[-1])} --y {y} --status {status}"
         ways.append(f"draw them: attnsvm-report {frames.directory} {chart}")
-    ways = ways or lost["reason"].mode()[:1].tolist()
+    ways = ways or reason
     return [f"{len(lost)} of {sum(statuses.values())} {status}: {', or '.join(ways)}"]

@@ -29,12 +29,13 @@ class Panel:
     """The vertical axis of a panel.
 
     Of scales, share goes from 0 to 100 %, from_zero is linear with 0 at the bottom. `line` is the
-    height of a dotted line.
+    height of a dotted line, `nothing` what the panel says if it alone is empty.
     """
 
     label: str = ""
     scale: Literal["linear", "log", "share", "from_zero"] = "linear"
     line: float | None = None
+    nothing: str = ""
 
 
 def named(column: "pd.Series[Any]", names: Mapping[Any, str]) -> "pd.Series[Any]":
@@ -163,7 +164,8 @@ def facets(
             if len(points):
                 mark(ax, points.sort_values(x), x, statistic, label | dict(looks[value]))
         if part.empty:
-            style.empty(ax, nothing)
+            axis = quantities.get(rows[i] if by_row else columns[j], Panel())
+            style.empty(ax, (len(shown) and axis.nothing) or nothing)
         words = [None if by_row else rows[i], None if by_col else columns[j]]
         if all(words) or (words[0] and j == 0) or (words[1] and i == 0):
             style.heading(ax, ", ".join(map(str, filter(None, words))))

@@ -61,6 +61,12 @@ def _of_groups(run: RunConfig) -> Broken:
     if is_pretrained and not (fixed and isinstance(run.model, groups.CrossAttentionConfig)):
         must = "must be with head=linear, head.train=false, model=cross_attention: it has scores"
         yield "data=pretrained", must
+    if isinstance(run.head, groups.VocabularyHeadConfig):
+        if not isinstance(run.data, groups.VocabularyConfig | groups.FileConfig):
+            must = "data must be token_graph | text, or file with ids: they have next tokens"
+            yield "head=vocabulary", must
+        if not isinstance(run.loss, groups.LinearLossConfig):
+            yield "head=vocabulary", "loss must be linear: minus log softmax is the cross-entropy"
     if run.selection.until_accepted and isinstance(run.data, groups.FileConfig):
         must = "must be false with data=file, which has no further instances to draw"
         yield "selection.until_accepted=True", must

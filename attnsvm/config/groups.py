@@ -126,6 +126,10 @@ class JointHeadConfig(HeadConfig, name="joint", target="Joint"):
             yield "train", "true; head=linear has false"
 
 
+class VocabularyHeadConfig(HeadConfig, name="vocabulary", target="Vocabulary"):
+    """log softmax(C o)_y of a next token y: with loss=linear the cross-entropy."""
+
+
 class DataConfig(Option):
     """A seeded source of problem instances."""
 
@@ -185,7 +189,7 @@ class PathsNearConfig(DataConfig, name="paths_near", target="PathsNear"):
 
 
 class FileConfig(DataConfig, name="file", target="File"):
-    """Instances from an .npz file: X (B,n,T,d), Z (B,n,d), Y (B,n), optional mask (B,n,T)."""
+    """Instances from an .npz file: X, Z, Y, or token ids with the next ones; optional mask."""
 
     path: str = MISSING
 
@@ -207,6 +211,7 @@ class VocabularyConfig(DrawnConfig):
     T: int = 4
     d: int = 8
     K: int = 6
+    output: str = "inverse"
 
     def _broken(self) -> Broken:
         if self.K > self.d:

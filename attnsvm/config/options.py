@@ -63,6 +63,7 @@ class SampleOptions(TypedDict, total=False):
     K: int
     graph: str
     embeddings: str
+    output: str
     train: bool
     width: int
     lam: float

@@ -10,7 +10,7 @@ from torch import Generator, Tensor
 from attnsvm.config import ConfigError
 from attnsvm.config.groups import DrawnConfig
 from attnsvm.display.pace import each
-from attnsvm.head import Head, Joint, Linear, Parameters, Quadratic
+from attnsvm.head import Head, Joint, Linear, Parameters, Quadratic, RowScores, Vocabulary
 from attnsvm.model import CrossAttention, Model
 from attnsvm.problem import ProblemBatch
 
@@ -85,6 +85,17 @@ def check_own_scores(head: Head, model: Model, data: str) -> None:
     if type(head) is not Linear or head.train or not isinstance(model, CrossAttention):
         raise ConfigError("head, model: must be linear without training, cross_attention, with "
                           f"data={data}: its tokens have scores of their own")  # fmt: skip
+
+
+LabelHead = RowScores | Vocabulary
+"""Heads that score next tokens."""
+
+
+def head_of_labels(head: Head, model: Model, data: str) -> LabelHead:
+    """Return the head that scores next tokens: the vocabulary, or one in place of the linear."""
+    made = head if isinstance(head, Vocabulary) else RowScores()
+    check_own_scores(Linear() if made is head else head, model, data)
+    return made
 
 
 def normal(generator: Generator, *shape: int) -> Tensor:

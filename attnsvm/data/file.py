@@ -1,5 +1,6 @@
 """`data=file`: instances from an .npz file."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,16 +9,21 @@ import torch
 from torch import Tensor
 
 from attnsvm.config import ConfigError
-from attnsvm.data.base import Data
-from attnsvm.head import Head
+from attnsvm.data.base import Data, head_of_labels
+from attnsvm.head import Head, Vocabulary
 from attnsvm.model import Model
 from attnsvm.problem import ProblemBatch, check_array, check_labels
 from attnsvm.record.archive import read_arrays
 from attnsvm.record.files import MAX_TABLE_BYTES, CorruptRecordError, open_regular
 
+Arrays = dict[str, np.ndarray[Any, Any]]
 SAMPLES = ("X", "Z", "Y", "mask")
+SEQUENCES = ("ids", "next", "E", "C", "mask")
 KNOWN_PARAMETERS = ("v", "V")
 """Parameters of heads that a file may have even where the head of a run has none of that name."""
+
+LARGEST_BASIS = 1024
+"""Most tokens of a vocabulary whose embeddings are the standard basis."""
 
 
 class File(Data):
@@ -28,6 +34,11 @@ class File(Data):
     optionally `mask` (B, n, T) and parameters of the head by name, as `v` (B, d) or `V` (B, d, d).
     The axis B may be missing. A parameter that is not there is drawn, that of instance i from
     seed + i. Pickled content is rejected.
+
+    A file of next tokens holds `ids` (B, n, T), token ids 0, 1, ..., and `next` (B, n), the label
+    among those of its sequence; and optionally the embeddings `E` (K, d), by default the standard
+    basis, the rows `C` (K, d) by which heads score labels, by default pinv(E)^T, and `mask`. The
+    query is the last admissible token, as of data=token_graph.
     """
 
     def __init__(self, path: str) -> None:
@@ -35,7 +46,9 @@ class File(Data):
 
     def sample(self, head: Head, model: Model, trials: int, seed: int) -> ProblemBatch:
         """Return the first `trials` instances of the file (all, if it has fewer)."""
-        arrays = read_npz("data.path", self.path, "X, Z, Y")
+        arrays = read_npz("data.path", self.path, "X, Z, Y, or ids, next")
+        if isinstance(head, Vocabulary) or {"ids", "next"} & set(arrays):
+            return self._of_ids(arrays, head, model, seed).take(slice(trials))
         X = _array(arrays, "X")
         if X.ndim == 3:
             arrays, X = {name: value[None] for name, value in arrays.items()}, X[None]
@@ -48,25 +61,50 @@ class File(Data):
         if not model.OWN_QUERIES:
             Z = _array(arrays, "Z")
             check_array("Z", Z, (B, n, d), torch.float64)
-        mask = None
-        if "mask" in arrays:
-            mask = _array(arrays, "mask")
-            check_array("mask", mask, (B, n, T), torch.float64)
-            if not ((mask == 0) | (mask == 1)).all():
-                raise ConfigError("mask: has a value other than 0 and 1; must be booleans")
-            mask = mask.bool()
+        mask = _mask(arrays, (B, n, T))
         parameters = head.draw(torch.Generator(), d)
         known = tuple(dict.fromkeys((*SAMPLES, *KNOWN_PARAMETERS, *parameters)))
-        for name in arrays:
-            if name not in known:
-                must = f"must be {' | '.join(known)}"
-                raise ConfigError(f"data.path={self.path}: unknown array {name}; {must}")
+        self._check_names(arrays, known)
         given = {name: _array(arrays, name) for name in parameters if name in arrays}
         samples = vars(model.expand(X, Z, Y, mask))
         return ProblemBatch.of(**samples, head=head, seed=seed, **given).take(slice(trials))
 
+    def _of_ids(self, arrays: Arrays, head: Head, model: Model, seed: int) -> ProblemBatch:
+        """Return the instances of token ids with their next tokens."""
+        made, ids = head_of_labels(head, model, "file with ids"), _array(arrays, "ids")
+        self._check_names(arrays, SEQUENCES)
+        if ids.ndim == 2:
+            axis = ("ids", "next", "mask")
+            arrays = {name: V[None] if name in axis else V for name, V in arrays.items()}
+            ids = ids[None]
+        if ids.ndim != 3 or 0 in ids.shape:
+            raise ConfigError(f"ids: shape {tuple(ids.shape)}; must be (B, n, T) or (n, T)")
+        y, mask = _array(arrays, "next"), _mask(arrays, tuple(ids.shape))
+        check_array("next", y, tuple(ids.shape[:2]), torch.float64)
+        given = {"ids": ids.where(mask, 0.0), "next": y}
+        E = _embeddings(arrays) if "E" in arrays else None
+        ids, y = (_whole(name, V, E) for name, V in given.items())
+        E = torch.eye(int(ids.max()) + 1).double() if E is None else E
+        there = ((ids == y[..., None]) & mask).any(-1)
+        for b, i in (~there).nonzero()[:1].tolist():
+            known = ", ".join(map(str, sorted({*ids[b, i][mask[b, i]].tolist()})))
+            what = f"next: label {int(y[b, i])} of sequence {i} of instance {b}"
+            raise ConfigError(f"{what}; must be one of its ids {known}")
+        C = _outputs(arrays, E)
+        X = E[ids]
+        last = mask.shape[-1] - 1 - mask.flip(-1).int().argmax(-1)
+        Z = X.gather(2, last[..., None, None].expand(*last.shape, 1, X.shape[-1])).squeeze(2)
+        parameters, numbers = made.of_labels(C, y), seed + torch.arange(len(X))
+        return ProblemBatch(X, Z, torch.ones_like(Z[..., 0]), mask, made, parameters, numbers)
 
-def read_npz(field: str, path: str, names: str) -> dict[str, np.ndarray[Any, Any]]:
+    def _check_names(self, arrays: Arrays, known: Sequence[str]) -> None:
+        for name in arrays:
+            if name not in known:
+                must = f"must be {' | '.join(known)}"
+                raise ConfigError(f"data.path={self.path}: unknown array {name}; {must}")
+
+
+def read_npz(field: str, path: str, names: str) -> Arrays:
     """Return the arrays of an .npz file that a config field names; it should have `names`."""
     if not Path(path).is_file():
         what = "not a regular file" if Path(path).exists() else "no such file"
@@ -79,13 +117,59 @@ def read_npz(field: str, path: str, names: str) -> dict[str, np.ndarray[Any, Any
         raise ConfigError(f"{field}={path}: not a readable .npz ({error}); {must}") from error
 
 
-def _array(arrays: dict[str, np.ndarray[Any, Any]], name: str) -> Tensor:
+def _array(arrays: Arrays, name: str) -> Tensor:
     if name not in arrays:
         there = ", ".join(sorted(arrays)) or "nothing"
         raise ConfigError(f"{name}: missing; must be in the file, which has {there}")
     if arrays[name].dtype.kind not in "fiub":
         raise ConfigError(f"{name}: {arrays[name].dtype}; must be real numbers")
     return torch.from_numpy(arrays[name].astype(np.float64))
+
+
+def _mask(arrays: Arrays, shape: tuple[int, ...]) -> Tensor:
+    """Return the admissible tokens, (B, n, T) bool: all of them by default."""
+    mask = _array(arrays, "mask") if "mask" in arrays else torch.ones(shape).double()
+    check_array("mask", mask, shape, torch.float64)
+    if not ((mask == 0) | (mask == 1)).all():
+        raise ConfigError("mask: has a value other than 0 and 1; must be booleans")
+    if not mask.any(-1).all():
+        raise ConfigError("mask: every sample must have at least one admissible token")
+    return mask.bool()
+
+
+def _whole(name: str, V: Tensor, E: Tensor | None) -> Tensor:
+    """Return token ids as integers."""
+    limit = LARGEST_BASIS if E is None else len(E)
+    wrong = V[~((V == V.round()) & (V >= 0) & (V < limit))]
+    if wrong.numel():
+        of = "or < K with embeddings E (K, d) in the file" if E is None else "the rows of E"
+        must = f"must be whole numbers >= 0 and < {limit}, {of}"
+        raise ConfigError(f"{name}: {wrong[0].item():g}; {must}")
+    return V.long()
+
+
+def _embeddings(arrays: Arrays) -> Tensor:
+    """Return E (K, d), whose rows are different."""
+    E = _array(arrays, "E")
+    if E.ndim != 2 or 0 in E.shape:
+        raise ConfigError(f"E: shape {tuple(E.shape)}; must be (K, d)")
+    check_array("E", E, tuple(E.shape), torch.float64)
+    kind = np.unique(E.numpy(), axis=0, return_inverse=True)[1].ravel()
+    for i, j in np.argwhere(np.triu(kind[:, None] == kind, 1))[:1]:
+        raise ConfigError(f"E: rows {i} and {j} are equal; must be different")
+    return E
+
+
+def _outputs(arrays: Arrays, E: Tensor) -> Tensor:
+    """Return C (K, d): those of the file, or pinv(E)^T."""
+    if "C" in arrays:
+        C = _array(arrays, "C")
+        check_array("C", C, tuple(E.shape), torch.float64)
+        return C
+    if (rank := int(torch.linalg.matrix_rank(E))) < len(E):
+        must = "must be linearly independent, or the file must have C, as C = E"
+        raise ConfigError(f"E: {len(E)} rows of rank {rank}; {must}")
+    return torch.linalg.pinv(E).mT
 
 
 def _labels(Y: Tensor, shape: tuple[int, int], wanted: tuple[int, ...]) -> Tensor:

@@ -36,8 +36,10 @@ class Text(Vocabulary):
 
     NAME = "text"
 
-    def __init__(self, n: int, T: int, d: int, K: int, embeddings: str, text: str | None) -> None:
-        super().__init__(n, T, d, K, embeddings)
+    def __init__(
+        self, n: int, T: int, d: int, K: int, embeddings: str, output: str, text: str | None
+    ) -> None:
+        super().__init__(n, T, d, K, embeddings, output)
         words = _words(text)
         counts = Counter(words)
         of = "the text of attnsvm" if text is None else f"data.text={text}"

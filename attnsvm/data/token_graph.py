@@ -6,8 +6,8 @@ from typing import ClassVar
 import torch
 from torch import Generator, Tensor
 
-from attnsvm.data.base import Drawn, Seeded, check_own_scores, normal, unit_rows
-from attnsvm.head import Head, RowScores
+from attnsvm.data.base import Drawn, LabelHead, Seeded, head_of_labels, normal, unit_rows
+from attnsvm.head import Head
 from attnsvm.linalg import one_thread
 from attnsvm.model import Model
 from attnsvm.problem import ProblemBatch
@@ -17,15 +17,15 @@ class Vocabulary(Seeded):
     """Sequences of T token ids with the next one, the label, among them (arXiv 2403.08081).
 
     E (K, d) are the embeddings of the vocabulary, uniform on the unit sphere or orthonormal. The
-    query is the embedding of the last token. The head of a sequence with label y is c_y, the row of
-    pinv(E)^T: it reads off the attention that y has.
+    query is the embedding of the last token. The head of a sequence with label y has the row c_y of
+    C, which is E, or pinv(E)^T: then it reads off the attention that y has.
     """
 
     NAME: ClassVar[str]
 
-    def __init__(self, n: int, T: int, d: int, K: int, embeddings: str) -> None:
+    def __init__(self, n: int, T: int, d: int, K: int, embeddings: str, output: str) -> None:
         super().__init__(n, T, d)
-        self.K, self.embeddings = K, embeddings
+        self.K, self.embeddings, self.output = K, embeddings, output
 
     @abstractmethod
     def sequences(self, generator: Generator) -> tuple[Tensor, Tensor]:
@@ -33,16 +33,17 @@ class Vocabulary(Seeded):
 
     def sample(self, head: Head, model: Model, trials: int, seed: int) -> ProblemBatch:
         """Return the instances, each sequence with the head of its label."""
-        check_own_scores(head, model, self.NAME)
-        return super().sample(RowScores(), model, trials, seed)
+        return super().sample(head_of_labels(head, model, self.NAME), model, trials, seed)
 
     @one_thread()
     def draw(self, generator: Generator, head: Head) -> Drawn:
         """Draw embeddings, ids, labels."""
+        assert isinstance(head, LabelHead)  # as `sample` says
         E = self.vocabulary(generator)
         ids, following = self.sequences(generator)
-        X, v = E[ids], torch.linalg.pinv(E).mT[following]
-        return Drawn(X, X[:, -1].clone(), self.labels(generator, (self.n,)), {"v": v})
+        X, C = E[ids], E if self.output == "tied" else torch.linalg.pinv(E).mT
+        of_head = head.of_labels(C, following)
+        return Drawn(X, X[:, -1].clone(), self.labels(generator, (self.n,)), of_head)
 
     def vocabulary(self, generator: Generator) -> Tensor:
         """Draw the embeddings (K, d)."""
@@ -61,8 +62,10 @@ class TokenGraph(Vocabulary):
 
     NAME = "token_graph"
 
-    def __init__(self, n: int, T: int, d: int, K: int, graph: str, embeddings: str) -> None:
-        super().__init__(n, T, d, K, embeddings)
+    def __init__(
+        self, n: int, T: int, d: int, K: int, graph: str, embeddings: str, output: str
+    ) -> None:
+        super().__init__(n, T, d, K, embeddings, output)
         self.graph = graph
 
     def sequences(self, generator: Generator) -> tuple[Tensor, Tensor]:

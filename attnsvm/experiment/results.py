@@ -15,6 +15,7 @@ from torch import Tensor
 
 from attnsvm.config.run import SelectionConfig
 from attnsvm.linalg.directions import one_minus_correlation
+from attnsvm.loss import Loss
 from attnsvm.optimizer.base import broadcast
 from attnsvm.problem import ProblemBatch
 from attnsvm.record.columns import TRIAL_COLUMNS, Column, key_columns
@@ -37,6 +38,7 @@ STALLED_REASON = (
 
 EXCLUSIONS = {
     "startless": ("rejected", WITHOUT_START),
+    "undefined": ("diverged", "a margin is not positive, where the loss is not defined"),
     "diverged": ("diverged", "a weight is not finite"),
     "tied_softmax": ("tie", "two tokens share the largest softmax"),
     "stalled": ("stalled", STALLED_REASON),
@@ -50,6 +52,9 @@ EXCLUSIONS = {
     ),
 }  # fmt: skip
 """Why training or the selection of tokens excludes an instance: its status and the reason."""
+
+NEGATIVE = -1e-9
+"""Scores below it are negative, and not zero up to rounding."""
 
 Exclusion = tuple[Any, str, str]
 """Which instances (B,) a stage excludes, with their status and the reason."""
@@ -188,6 +193,12 @@ def exclusions(chosen: SelectionConfig, **where: Any) -> list[Exclusion]:
         for name, (status, reason) in EXCLUSIONS.items()
         if name in where and not off.get(name)
     ]
+
+
+def undefined(trained: Trained, loss: Loss) -> Tensor:
+    """Return which instances diverge with a loss of positive margins where scores are not, (B,)."""
+    least = trained.drawn.scores().masked_fill(~trained.drawn.mask, 0.0).flatten(1).amin(1)
+    return trained.path.diverged & loss.POSITIVE & (least < NEGATIVE)
 
 
 def training_findings(

@@ -212,6 +212,7 @@ class Stages:
         found = results.exclusions(
             chosen,
             startless=path.snapshots[:, 0].isnan().any(-1).any(-1),
+            undefined=results.undefined(trained, self.objects.loss),
             diverged=path.diverged,
             stalled=torch.tensor([end is TrainingStatus.STALLED for end in ends]),
             **further(trained, selection),

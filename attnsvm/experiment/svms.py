@@ -23,14 +23,13 @@ from attnsvm.svm import SvmSolution, SvmStatus, reference
 from attnsvm.svm.equalities import restoring
 from attnsvm.svm.problem import PADDING
 from attnsvm.theory import assumption_b1, convergence_types, direction_change
-from attnsvm.theory.token_graph import label_components, least_risk, risk_inside
+from attnsvm.theory.token_graph import FLAT, RiskInside, label_components
 from attnsvm.training import Trajectory
 
 Solve = Callable[[str, Callable[..., Any]], Any]
 """Returns the solutions of the SVM of a name: computes them, or gives back known ones."""
 
-FLAT = 1e-7
-"""Largest norm of the gradient of a risk at its minimiser."""
+FALLS = "the risk inside a component falls for ever, as attention to a token goes to zero"
 
 STATUS_TEXT = f"<U{max(len(status) for status in SvmStatus)}"
 """NumPy text type that is long enough for every status."""
@@ -100,14 +99,17 @@ def separate_components(
     """
     inside, first = label_components(batch)
     sets, distinct = inside & first, dataclasses.replace(batch, mask=first)
-    logs = solve_named("log_softmax", lambda **_: least_risk(batch, inside, loss))
+    risk = RiskInside(batch, inside, loss)
+    logs = solve_named("log_softmax", lambda **_: risk.least())
     logs = (logs - logs.gather(2, sets.int().argmax(2, keepdim=True))).where(sets, 0.0)
     found = _separate_sets(distinct, sets, logs, norms, solve_named)
     W_fin = found.finite[norms[0]].W.flatten(1)
-    size = risk_inside(batch, inside, loss)(W_fin)[1].norm(dim=1)
+    size = risk(W_fin)[1].norm(dim=1)
     findings = found.findings | Findings({"fin_gradient": size}, arrays={"distinct": first})
     reason, nothing = "W_fin: no minimiser of the risk was found", SvmStatus.unconstrained
-    exclusions = [*found.exclusions, (~(size <= FLAT), SvmStatus.undecided.value, reason)]
+    falls = risk.falls(W_fin, sets & (sets.sum(2, keepdim=True) > 1))
+    exclusions = [(falls, "rejected", FALLS), *found.exclusions]
+    exclusions.append((~(size <= FLAT), SvmStatus.undecided.value, reason))
     for mm in found.solutions.values():
         exclusions.append((_having(mm, nothing), nothing.value, nothing.message))
     return dataclasses.replace(found, findings=findings, exclusions=exclusions)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from attnsvm.attention import Risk
 from attnsvm.loss import Loss
-from attnsvm.optimizer.lbfgs import Objective, minimise
+from attnsvm.optimizer.lbfgs import minimise
 from attnsvm.parameterization import W
 from attnsvm.problem import ProblemBatch
 from attnsvm.selection import optimal_tokens
@@ -103,28 +103,49 @@ def label_components(batch: ProblemBatch) -> tuple[Tensor, Tensor]:
     return inside.to(device), torch.stack([one.kept() for one in graphs]).to(device)
 
 
-def least_risk(batch: ProblemBatch, inside: Tensor, loss: Loss) -> Tensor:
-    """Return log s (B, n, T) at the W of least risk with attention to the tokens `inside` alone.
+FLAT = 1e-7
+"""Largest norm of the gradient of a risk at its minimiser."""
 
-    W is in the cyclic subspace, the span of (x_it - x_iu) z_i^T for t, u inside. There the risk is
-    convex if the loss is `log` and the head reads off the attention that the label has.
+
+class RiskInside:
+    """The risk of W (B, d d) with attention to the tokens `inside`, (B, n, T), alone.
+
+    The cyclic subspace is the span of (x_it - x_iu) z_i^T for t, u inside. There the risk is convex
+    if the loss is `log` and the head reads off the attention that the label has. Else it may fall
+    for ever, as attention to a token inside goes to zero.
     """
-    B, d = batch.X.shape[::3]
-    w, _ = minimise(risk_inside(batch, inside, loss), batch.X.new_zeros(B, d * d), 1000, 1e-8)
-    risk = Risk(dataclasses.replace(batch, mask=inside), W(), loss)
-    return risk.forward((w.view(B, d, d),)).log_softmax
 
+    def __init__(self, batch: ProblemBatch, inside: Tensor, loss: Loss) -> None:
+        self.risk = Risk(dataclasses.replace(batch, mask=inside), W(), loss)
 
-def risk_inside(batch: ProblemBatch, inside: Tensor, loss: Loss) -> Objective:
-    """Return the map of W, (B, d d), to that risk and its gradient."""
-    risk = Risk(dataclasses.replace(batch, mask=inside), W(), loss)
-    B, d = batch.X.shape[::3]
+    def least(self) -> Tensor:
+        """Return log s (B, n, T) at the W of least risk, in the cyclic subspace."""
+        X = self.risk.batch.X
+        w, _ = minimise(self, X.new_zeros(len(X), X.shape[3] ** 2), 1000, 1e-8)
+        return self.risk.forward(self._variables(w)).log_softmax
 
-    def objective(w: Tensor) -> tuple[Tensor, Tensor]:
-        variables = (w.view(B, d, d),)
-        forward = risk.forward(variables)
-        gradient = risk.gradient(variables, forward)
+    def __call__(self, w: Tensor) -> tuple[Tensor, Tensor]:
+        """Return risk and gradient, (B,) and (B, d d)."""
+        forward = self.risk.forward(self._variables(w))
+        gradient = self.risk.gradient(self._variables(w), forward)
         size = gradient.log_scales[0].exp()[:, None]
-        return risk.value(forward), size * gradient.parts[0].flatten(1)
+        return self.risk.value(forward), size * gradient.parts[0].flatten(1)
 
-    return objective
+    def falls(self, w: Tensor, several: Tensor) -> Tensor:
+        """Return where W is stationary only because attention to a token is negligible, (B,).
+
+        A token x_t with the query z_i has a gradient of its logit in every sample that has both. At
+        a minimiser these add up to zero; in no sample are they all below FLAT. `several` (B, n, T)
+        are the tokens of components of more than one.
+        """
+        forward = self.risk.forward(self._variables(w))
+        *_, q, scale = self.risk.gradient(self._variables(w), forward).of_logits
+        found, size = [], (q.abs() * scale.exp()[:, None, None]).cpu()
+        for graph, own, among in zip(priority_graphs(self.risk.batch), size, several, strict=True):
+            nodes = graph.nodes.flatten()
+            largest = own.new_zeros(nodes.max() + 1).scatter_reduce(0, nodes, own.flatten(), "amax")
+            found.append((largest[graph.nodes][among.cpu()] <= FLAT).any())
+        return torch.stack(found)
+
+    def _variables(self, w: Tensor) -> tuple[Tensor]:
+        return (w.view(len(w), -1, self.risk.batch.d),)

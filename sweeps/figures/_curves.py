@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 from omegaconf import OmegaConf
@@ -19,13 +19,17 @@ DECLARED: Any = OmegaConf.to_container(OmegaConf.load(Path(__file__).with_name("
 LINEAR = ("max_softmax", "attended_tokens")
 """Quantities whose axis is not logarithmic."""
 
+EMPTY = {"fin_distance": "no cycles"}
+"""Quantity -> why no instance has it."""
+
 MORE = {"max_softmax": "softmax", "margin_gap_nuclear": "gap", "balance_gap": "balance"}
 """Quantity -> end of the name of the figure that it has for itself, if not its own name."""
 
 
 def panel_of(quantity: str) -> Panel:
     """Return the vertical axis of a quantity."""
-    return Panel(notation.column(quantity), "linear" if quantity in LINEAR else "log")
+    scale: Literal["linear", "log"] = "linear" if quantity in LINEAR else "log"
+    return Panel(notation.column(quantity), scale, nothing=EMPTY.get(quantity, ""))
 
 
 OF_SVM = ("one_minus", "margin_gap")

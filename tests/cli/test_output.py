@@ -28,6 +28,16 @@ def test_a_quiet_run_says_how_it_ended_and_no_more(tmp_path):
 
 
 @pytest.mark.full
+def test_margins_that_a_loss_does_not_allow_are_told(tmp_path):
+    words = ("data=token_graph", "data.output=tied", "data.n=24", "loss=log", "selection=scc")
+    done = ran(
+        *words, "optimizer.init=zero", "optimizer.steps=50", "trials=10", *QUIET, cwd=tmp_path
+    )
+    told = "6 of 10 diverged: loss=log needs positive margins y f: set data.output=inverse or"
+    assert told in done.stdout
+
+
+@pytest.mark.full
 @pytest.mark.parametrize("logging", [(), QUIET])
 def test_a_sweep_says_its_result_and_nothing_of_each_run(logging, tmp_path):
     done = ran("-m", *SMALL, "optimizer.steps=50,2000", "seed=1,5,9,13", *logging, cwd=tmp_path)

@@ -17,7 +17,9 @@ ALL_OPTIONS = [(group, name) for group, options in GROUPS.items() for name in op
 @pytest.mark.parametrize(("group", "name"), ALL_OPTIONS)
 def test_every_option_composes_and_builds_what_it_names(group, name):
     given = {"path": "x.npz"} if (group, name) == ("data", "file") else {}
-    run = composed(f"{group}={name}", *(f"data.{field}={value}" for field, value in given.items()))
+    others = ["data=token_graph", "loss=linear"] if name == "vocabulary" else []
+    fields = (f"data.{field}={value}" for field, value in given.items())
+    run = composed(f"{group}={name}", *fields, *others)
     node, schema = getattr(run, group), GROUPS[group][name]
     assert option_names(run)[group] == name
     assert node == schema(**given)  # the schema alone has defaults, no yaml file
@@ -56,6 +58,8 @@ WRONG = [
     ("data=sphere_in_span svm.norms=[max]", "changes with the basis"),
     ("data=sphere_in_span optimizer=sign_gd", "changes with the basis"),
     ("data=sphere_in_span optimizer=steepest optimizer.norm=max", "changes with the basis"),
+    ("head=vocabulary loss=linear", "head=vocabulary: data must be token_graph | text, or"),
+    ("head=vocabulary data=token_graph", "head=vocabulary: loss must be linear"),
     ("data=planted probe=[held_out]", "data.held_out >= 1"),
     ("data=planted probe=[held_out] data.held_out=5 head.train=true", "with head.train=true"),
     ("data=planted probe=[held_out] data.held_out=5 model=transformer", "with model=transformer"),

@@ -1,15 +1,18 @@
 """The Graph-SVM of next-token prediction, by the definitions of arXiv 2403.08081."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
 
 from attnsvm import sample
+from attnsvm.experiment.results import OK, marked
 from attnsvm.experiment.svms import separate_components
-from attnsvm.head import RowScores
-from attnsvm.loss import Log
+from attnsvm.head import RowScores, Vocabulary
+from attnsvm.loss import LinearLoss, Log
 from attnsvm.problem import ProblemBatch
-from attnsvm.theory.token_graph import label_components, least_risk
+from attnsvm.theory.token_graph import RiskInside, label_components
 from benchmarks.solvers.cvxpy import least
 
 BATCH = sample("token_graph", graph="cyclic", n=8, T=4, K=5, d=6, trials=40, seed=100)
@@ -46,14 +49,36 @@ def test_components_are_those_of_reachability_and_a_spanning_forest_of_each_is_k
     assert 0 < inside[first].mean() < 1
 
 
-def test_the_finite_part_has_the_odds_of_the_labels():
-    """After the sequence (1, 0, 0), three times, 1 is the next token twice."""
-    E = torch.eye(2, dtype=torch.float64)
-    X, v = E[[1, 0, 0] * 3].view(1, 3, 3, 2), E[None, [1, 1, 0]]
-    Y, mask = torch.ones(1, 3).double(), torch.ones(1, 3, 3, dtype=torch.bool)
-    batch = ProblemBatch(X, X[:, :, -1], Y, mask, RowScores(), {"v": v}, torch.arange(1))
-    s = least_risk(batch, label_components(batch)[0], Log())[0, 0].exp()
-    torch.testing.assert_close(s, torch.tensor([4, 1, 1]).double() / 6, rtol=1e-7, atol=0)
+@pytest.mark.parametrize(
+    ("head", "loss", "ratio", "share"),
+    [
+        (RowScores(), Log(), 2, 2 / 3),
+        (Vocabulary(), LinearLoss(), 2, (1 + math.log(2)) / 2),
+        (Vocabulary(), LinearLoss(), 3, 1.0),  # beyond the ratio e it falls for ever
+    ],
+)
+def test_the_finite_part_has_the_odds_of_the_labels(head, loss, ratio, share):
+    """After the sequence (1, 0, 0) the next token is 1, `ratio` times as often as 0."""
+    E, n = torch.eye(2, dtype=torch.float64), ratio + 1
+    X, y = E[[1, 0, 0] * n].view(1, n, 3, 2), torch.tensor([[1] * ratio + [0]])
+    Y, mask = torch.ones(1, n).double(), torch.ones(1, n, 3, dtype=torch.bool)
+    batch = ProblemBatch(X, X[:, :, -1], Y, mask, head, head.of_labels(E, y), torch.arange(1))
+    inside, first = label_components(batch)
+    risk = RiskInside(batch, inside, loss)
+    s = risk.least()[0, 0].exp()
+    expected = torch.tensor([share, (1 - share) / 2, (1 - share) / 2]).double()
+    torch.testing.assert_close(s, expected, rtol=1e-7, atol=1e-6)
+    W = torch.outer(E[1] - E[0], E[0]) * s.log().diff()[0] / -2
+    assert risk.falls(W.reshape(1, -1), inside & first).tolist() == [share == 1]
+
+
+def test_a_component_that_swallows_everything_is_unconstrained(tmp_path):
+    """After (1, 0) comes 0 or 1, so that no token is below another one."""
+    np.savez(tmp_path / "ids.npz", ids=[[[1, 0]] * 2, [[1, 0]] * 2], next=[[0, 1], [1, 1]])
+    batch = sample("file", path=str(tmp_path / "ids.npz"))
+    found = separate_components(batch, Log(), ["frobenius"], lambda _, compute: compute())
+    status = marked([OK] * 2, found.exclusions)
+    assert [word for word, _ in status] == ["unconstrained", "ok"]
 
 
 @pytest.mark.full
