@@ -164,7 +164,7 @@ def test_windows_of_a_text_have_their_next_word(tmp_path):
     """After rain comes the sun, or the moon; hail is a rare word."""
     (tmp_path / "text").write_text("Sun, moon; rain! Sun -- moon. 'Sun': hail, rain, moon; moon's.")
     size = {"n": 4, "T": 3, "K": 3, "d": 3, "text": str(tmp_path / "text")}
-    source = Text(**size, embeddings="orthonormal")
+    source = Text(**size, embeddings="orthonormal", output="inverse")
     assert (source.known, source.windows) == (["moon", "sun", "rain"], 5)
     assert {" ".join(source.known[k] for k in ids) for ids in source.usable.tolist()} == {
         "sun moon rain sun", "moon rain sun moon", "rain sun moon sun", "moon sun rain moon"
