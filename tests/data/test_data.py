@@ -10,9 +10,8 @@ from torch import Generator
 from attnsvm.config import ConfigError
 from attnsvm.data import Sphere, Text, sample
 from attnsvm.data.digits import labelled_patches
-from attnsvm.head import Head, RowScores, Vocabulary
+from attnsvm.head import Head
 from attnsvm.model import CrossAttention
-from attnsvm.problem import ProblemBatch
 from attnsvm.selection import optimal_tokens
 from attnsvm.theory.token_graph import priority_graphs
 
@@ -311,69 +310,6 @@ def test_bad_files_are_named(tmp_path, arrays, name, change, message):
     path = written(tmp_path, {key: value for key, value in arrays.items() if value is not None})
     with pytest.raises(ConfigError, match=message):
         sample("file", path=path)
-
-
-K = 5
-EMBEDDINGS = np.random.default_rng(0).normal(size=(K, 7))
-IDS = {"ids": np.array([[0, 1, 4], [4, 2, 2]]), "next": np.array([1, 2])}
-
-
-def of_ids(tmp_path, head="linear", **changed):
-    return sample("file", head=head, path=written(tmp_path, {**IDS, **changed}), seed=8)
-
-
-@pytest.mark.parametrize("head", [RowScores(), Vocabulary()])
-def test_token_ids_are_the_arrays_of_their_embeddings(tmp_path, head):
-    """The query is the last admissible token, and ids of the others may be anything."""
-    ids, mask = IDS["ids"].copy(), np.array([[1, 1, 1], [1, 1, 0]])
-    ids[1, 2] = -1
-    inverse, y = np.linalg.pinv(EMBEDDINGS).T, IDS["next"]
-    given = "vocabulary" if isinstance(head, Vocabulary) else "linear"
-    for C, more in ((inverse, {}), (EMBEDDINGS, {"C": EMBEDDINGS})):
-        one = of_ids(tmp_path, given, ids=ids, mask=mask, E=EMBEDDINGS, **more)
-        X = torch.from_numpy(EMBEDDINGS[[[0, 1, 4], [4, 2, 0]]])[None]
-        C, Z = torch.tensor(C), torch.from_numpy(EMBEDDINGS[[4, 2]])[None]
-        Y, admissible = torch.ones(1, 2).double(), torch.from_numpy(mask).bool()[None]
-        parameters = head.of_labels(C, torch.from_numpy(y)[None])
-        must = ProblemBatch(X, Z, Y, admissible, head, parameters, torch.tensor([8]))
-        assert type(one.head) is type(head)
-        for name in ("X", "Z", "Y", "mask", "seeds"):
-            assert getattr(one, name).equal(getattr(must, name)), name
-        torch.testing.assert_close(one.scores(), must.scores(), rtol=1e-13, atol=1e-15)
-    two = of_ids(
-        tmp_path, ids=np.stack([ids] * 2), next=np.stack([y] * 2), mask=np.stack([mask] * 2)
-    )
-    assert two.X[1].equal(torch.from_numpy(np.eye(K)[[[0, 1, 4], [4, 2, 0]]]))  # without E
-
-
-WIDE = np.random.default_rng(1).normal(size=(K, 3))
-EQUAL = np.eye(K)[[0, 1, 2, 1, 4]]
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"next": [1, 0]}, r"next: label 0 of sequence 1 of instance 0; must be one of .* 2, 4"),
-        ({"ids": [[0, 1, 4], [4, 2, -1]]}, "ids: -1; must be whole numbers >= 0 and < 1024"),
-        ({"ids": [[0, 1, 4], [4, 2, 0.5]]}, "ids: 0.5; must be whole numbers"),
-        ({"ids": [[0, 1, 4], [4, 2, np.nan]]}, "ids: nan; must be whole numbers"),
-        ({"next": [1, 2.5]}, "next: 2.5; must be whole numbers"),
-        ({"ids": [[0, 1, 4], [4, 2, 1024]]}, "ids: 1024; .*< 1024, or < K with embeddings E"),
-        ({"E": np.eye(4)}, "ids: 4; must be whole numbers >= 0 and < 4, the rows of E"),
-        ({"E": EQUAL}, "E: rows 1 and 3 are equal; must be different"),
-        ({"E": WIDE}, "E: 5 rows of rank 3; must be linearly independent, or the file must have C"),
-        ({"E": WIDE, "C": np.ones((K, 4))}, r"C: shape \(5, 4\); must be \(5, 3\)"),
-        ({"E": np.ones(3)}, r"E: shape \(3,\); must be \(K, d\)"),
-        ({"X": np.ones((2, 3, 4))}, r"unknown array X; must be ids \| next \| E \| C \| mask"),
-        ({"ids": [0, 1]}, r"ids: shape \(2,\); must be \(B, n, T\) or \(n, T\)"),
-        ({"next": [[1, 2]]}, r"next: shape \(1, 1, 2\); must be \(1, 2\)"),
-        ({"mask": [[1, 1, 1], [0, 0, 0]]}, "mask: every sample must have"),
-        ({"head": "quadratic"}, "head, model: must be linear .* with data=file with ids"),
-    ],
-)
-def test_bad_token_ids_are_named(tmp_path, changed, message):
-    with pytest.raises(ConfigError, match=message):
-        of_ids(tmp_path, **changed)
 
 
 def test_missing_and_broken_files_are_named(tmp_path):
