@@ -78,7 +78,12 @@ FEW, LOOP_STEPS = 4, 20
 """Instances and steps of the autograd loop."""
 
 Risk = Callable[..., Any]
-"""(W, X, Z, Y, v, softmax, softplus) to the risk of an instance, of arrays of torch or JAX."""
+"""(W, X, Z, Y, v, softmax, f) to the risk of an instance, of arrays of torch or JAX.
+
+f is the function of `FUNCTIONS` that the risk needs.
+"""
+
+FUNCTIONS = {"softplus": softplus, "log": torch.log}
 
 Ours = Callable[[ProblemBatch, int], Tensor]
 """(batch, steps) to the trained W, (B, ..., d, d)."""
@@ -94,7 +99,7 @@ def arrays(batch: ProblemBatch) -> tuple[Tensor, ...]:
 
 
 def autograd_loop(
-    risk: Risk, batch: ProblemBatch, start: Sequence[Tensor], steps: int, exact: bool
+    risk: Risk, f: str, batch: ProblemBatch, start: Sequence[Tensor], steps: int, exact: bool
 ) -> Tensor:
     """Train one instance after the other; return W."""
     softmax = softmax_exact if exact else partial(torch.softmax, dim=-1)
@@ -103,7 +108,7 @@ def autograd_loop(
         given = [tensor[b] for tensor in arrays(batch)]
         factors = [V[b].clone().requires_grad_() for V in start]
         for _ in range(steps):
-            loss = risk(combined(factors), *given, softmax, softplus)
+            loss = risk(combined(factors), *given, softmax, FUNCTIONS[f])
             gradients = torch.autograd.grad(loss, factors)
             with torch.no_grad():
                 for V, g in zip(factors, gradients, strict=True):
@@ -113,7 +118,7 @@ def autograd_loop(
 
 
 def jax_training(
-    risk: Risk, batch: ProblemBatch, start: Sequence[Tensor], steps: int, exact: bool
+    risk: Risk, f: str, batch: ProblemBatch, start: Sequence[Tensor], steps: int, exact: bool
 ) -> Callable[[], Any]:
     """Return the compiled training of the whole batch by JAX, which returns W."""
     import jax
@@ -135,9 +140,10 @@ def jax_training(
 
     exact_softmax.defvjp(lambda logits: (jax.nn.softmax(logits, -1),) * 2, backward)
     softmax = exact_softmax if exact else jax.nn.softmax
+    function = {"softplus": jax.nn.softplus, "log": jnp.log}[f]
 
     def loss(factors: Any, *given: Any) -> Any:
-        return risk(combined(factors), *given, softmax, jax.nn.softplus)
+        return risk(combined(factors), *given, softmax, function)
 
     def one(factors: Any, *given: Any) -> Any:
         def step(factors: Any, _: Any) -> Any:
@@ -159,6 +165,7 @@ def compare(
     title: str,
     ours: Ours,
     risk: Risk,
+    f: str,
     batch: ProblemBatch,
     start: Sequence[Tensor],
     steps: int,
@@ -167,18 +174,18 @@ def compare(
 ) -> None:
     """Print microseconds per instance and step, the ratios, and how far the peers' W is from ours.
 
-    `start` has the factors, each (B, ..., d, m); `exact`: the peers take the softmax whose backward
-    pass does not cancel.
+    The risk needs the function `f`. `start` has the factors, each (B, ..., d, m); `exact`: the
+    peers take the softmax whose backward pass does not cancel.
     """
     few = batch.take(slice(FEW)), [V[:FEW] for V in start]
-    peer = jax_training(risk, batch, start, steps, exact)
+    peer = jax_training(risk, f, batch, start, steps, exact)
     compiling = seconds(peer)[0]
     count = batch.B * steps
     best = best_in_turn(
         {
             "ours": (lambda: ours(batch, steps), count),
             "0 steps": (lambda: ours(batch, 0), count),
-            "loop": (lambda: autograd_loop(risk, *few, LOOP_STEPS, exact), FEW * LOOP_STEPS),
+            "loop": (lambda: autograd_loop(risk, f, *few, LOOP_STEPS, exact), FEW * LOOP_STEPS),
             "jax": (peer, count),
         },
         repeats,
@@ -191,9 +198,9 @@ def compare(
             f" {ratios[0]:.2f} and {ratios[1]:.2f} times ours",
             flush=True,
         )
-    mine, again = ours(few[0], LOOP_STEPS), jax_training(risk, *few, LOOP_STEPS, exact)()
+    mine, again = ours(few[0], LOOP_STEPS), jax_training(risk, f, *few, LOOP_STEPS, exact)()
     for name, W in (
-        ("loop", autograd_loop(risk, *few, LOOP_STEPS, exact)),
+        ("loop", autograd_loop(risk, f, *few, LOOP_STEPS, exact)),
         ("jax", torch.tensor(again.tolist(), dtype=mine.dtype)),
     ):
         error = (W - mine).abs().max() / mine.abs().max()

@@ -46,5 +46,6 @@ def main() -> None:
         compare(
             f"{SHAPE} {LAYERS} layers, {rule}",
             lambda batch, steps, rule=rule: ours(batch, rule, steps).weights.W[:, :, 0],
-            risk, batch, [V[:, :, 0].contiguous() for V in factors], steps, REPEATS, exact=True,
+            risk, "softplus", batch, [V[:, :, 0].contiguous() for V in factors], steps, REPEATS,
+            exact=True,
         )  # fmt: skip

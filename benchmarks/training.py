@@ -2,9 +2,10 @@
 
 Peers (`_measure`): a loop over instances with torch autograd, as it is usually written, and JAX
 with the straightforward gradient. All in float64 on two threads, normalised gradient descent with
-the logistic loss and the linear head. Times are the best of several repetitions, on the clock and
-of the processors, which other programs disturb less; compilation is apart, and a call of 0 steps
-is one of the programs. After that: the cost of many dimensions. `--many 100000`: memory and time
+the logistic loss and the linear head, or of next tokens with loss=log. Times are the best of
+several repetitions, on the clock and of the processors, which other programs disturb less;
+compilation is apart, and a call of 0 steps is one of the programs. After that: the cost of many
+dimensions. `--labels`: only next tokens. `--many 100000`: memory and time
 of a batch in chunks.
 """
 
@@ -22,6 +23,7 @@ from attnsvm.training import train_chunks
 from benchmarks._measure import best_in_turn, compare, seconds, with_peak
 
 SHAPES = ((3, 4, 10), (5, 5, 5), (6, 8, 10), (15, 5, 20), (8, 16, 32), (2, 64, 64), (32, 8, 8))
+NEXT_TOKENS = ((6, 4, 8), (24, 4, 8))
 BATCHES = (100, 1000)
 DIMENSIONS = (48, 512, 4096)
 
@@ -32,17 +34,26 @@ def risk(W: Any, X: Any, Z: Any, Y: Any, v: Any, softmax: Any, softplus: Any) ->
     return softplus(-Y * ((s[:, None] @ X)[:, 0] @ v)).mean()
 
 
+def risk_of_labels(W: Any, X: Any, Z: Any, Y: Any, v: Any, softmax: Any, log: Any) -> Any:
+    """Return the risk of next tokens, with a row v_i for each sample."""
+    s = softmax((X @ (Z @ W.mT)[..., None])[..., 0])
+    return -log(((s[:, None] @ X)[:, 0] * v).sum(-1)).mean()
+
+
 def beside_peers(shape: tuple[int, int, int], B: int, rule: str, steps: int, repeats: int) -> None:
     """Print microseconds per instance-step and ratios."""
     n, T, d = shape
-    batch = attnsvm.sample("sphere", n=n, T=T, d=d, trials=B)
+    labels = shape in NEXT_TOKENS
+    batch = attnsvm.sample("token_graph" if labels else "sphere", n=n, T=T, d=d, trials=B)
+    loss = "log" if labels else "logistic"
 
     def ours(batch: ProblemBatch, steps: int) -> Tensor:
-        return attnsvm.train(batch, rule, steps=steps).W
+        return attnsvm.train(batch, rule, loss=loss, steps=steps).W
 
     path = attnsvm.train(batch, rule, steps=0)
     start = (path.W,) if path.K is None or path.Q is None else (path.K, path.Q)
-    compare(f"{shape}, {rule}", ours, risk, batch, start, steps, repeats)
+    function = (risk_of_labels, "log") if labels else (risk, "softplus")
+    compare(f"{shape}, {rule}, {loss}", ours, *function, batch, start, steps, repeats)
 
 
 def dimensions(steps: int, repeats: int, trials: int = 100) -> None:
@@ -83,6 +94,7 @@ def main(words: Sequence[str] = ()) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--labels", action="store_true", help="only next tokens")
     parser.add_argument(
         "--many", type=int, default=0, metavar="B", help="only B instances in chunks"
     )
@@ -95,11 +107,12 @@ def main(words: Sequence[str] = ()) -> None:
     compiling = seconds(lambda: [attnsvm.train(one, rule, steps=1) for rule in ("w", "kq")])[0]
     print(f"our kernels ready after {compiling:.1f} s (0 when cached)")
     print(f"microseconds per instance-step, {arguments.steps} steps")
-    for shape in SHAPES:
+    for shape in NEXT_TOKENS if arguments.labels else (*SHAPES, *NEXT_TOKENS):
         for B in BATCHES:
             for rule in ("w", "kq"):
                 beside_peers(shape, B, rule, arguments.steps, arguments.repeats)
-    dimensions(arguments.steps, arguments.repeats)
+    if not arguments.labels:
+        dimensions(arguments.steps, arguments.repeats)
 
 
 if __name__ == "__main__":
