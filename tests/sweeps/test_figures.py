@@ -6,6 +6,7 @@ import pytest
 
 from attnsvm.sweeps import style
 from attnsvm.sweeps.aggregate import SweepFrames
+from attnsvm.sweeps.facets import Panel, facets
 from attnsvm.sweeps.figures import adhoc, correlation_vs_d, figure_module, rank_vs_d
 from tests.sweeps import synthetic
 from tests.sweeps.synthetic import HOSTILE, drawn, only
@@ -216,6 +217,14 @@ def test_hostile_text_is_drawn_as_it_stands():
         style.heading(ax, style.plain(HOSTILE))
         style.note(fig, [HOSTILE * 3, "漢字 \U0001f600"])
         assert style.png(fig).startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(("used", "said"), [(1, "no cycles"), (0, "no certified instance")])
+def test_an_empty_panel_says_why_unless_nothing_is_certified(used, said):
+    values = {"q": ["a", "b"], "x": [1, 1], "median": [1.0, np.nan], "used": [used, 0]}
+    panels = {"a": Panel(), "b": Panel(nothing="no cycles")}
+    _, grid = facets(pd.DataFrame(values), "x", "median", col="q", panels=panels)
+    assert [text.get_text() for text in grid[0, 1].texts] == [said]
 
 
 def test_plain_is_one_short_line_without_formulas():
