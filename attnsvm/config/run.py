@@ -13,21 +13,13 @@ from omegaconf import MISSING
 
 from attnsvm.config import groups
 from attnsvm.config.combinations import check_combinations
-from attnsvm.config.fields import (
-    OPTIONS,
-    Broken,
-    Group,
-    ListOf,
-    OneOf,
-    Schema,
-    check_fields,
-    option,
-)
+from attnsvm.config.fields import Broken, Group, ListOf, OneOf, Schema, check_fields, option
 from attnsvm.config.optimizer import OptimizerConfig
 from attnsvm.config.plugins import Options
 from attnsvm.config.probe import ProbeConfig
+from attnsvm.config.words import MEANINGS
 
-HYPOTHESES = {name: meaning for (of, name), (_, meaning) in OPTIONS.items() if of == "hypotheses"}
+HYPOTHESES = MEANINGS["hypothesis"]
 """Hypotheses of theorems that a run decides on request: column of `trials` -> what it says."""
 
 

@@ -18,29 +18,12 @@ from attnsvm.config import ConfigError, Quantity
 from attnsvm.config.fields import OneOf, Range, allowed_values
 from attnsvm.config.groups import JointHeadConfig, LinearHeadConfig, is_transformer
 from attnsvm.config.run import HYPOTHESES
+from attnsvm.config.words import MEANINGS
 
-STAGES = {
-    "draw": "draws the instances",
-    "train": "trains the weights",
-    "select": "reads off the selected tokens and excludes instances",
-    "svm": "solves and certifies the SVMs",
-    "published": "solves them again as the published scripts do (svm.published=true)",
-    "compare": "compares the trained weights with the SVMs",
-    "probe": "measures what the config names in probe=[...]",
-    "record": "writes the run to disk",
-    "aggregate": "reads the runs of a folder",
-}
+STAGES = MEANINGS["stage"]
 """What fills columns."""
 
-STATES = {
-    "done": "a complete record whose checksums match",
-    "running": "locked by a running process",
-    "failed": "ended by an error, which is recorded",
-    "interrupted": "ended by a signal, which is recorded",
-    "lost": "its process ended without a record: it was killed, or its machine failed",
-    "missing": "no record and no lock: never started",
-    "corrupt": "its record differs from what was written",
-}
+STATES = MEANINGS["state"]
 """States of a run."""
 
 Allowed = Range | OneOf | None

@@ -13,6 +13,7 @@ from numpy import ndarray
 from numpy.typing import NDArray
 from torch import Tensor
 
+from attnsvm.config.words import MEANINGS
 from attnsvm.display.results import Summarized, counted, margins, one_instance
 from attnsvm.norm import Norm
 from attnsvm.svm.problem import PADDING, SvmProblem
@@ -35,16 +36,7 @@ class SvmStatus(StrEnum):
     @property
     def message(self) -> str:
         """What the status means and what to do next."""
-        return {
-            "solved": "the bracket is tight: W is optimal to the reported duality gap",
-            "infeasible": "no W separates the selected tokens, as certificate.ray proves; "
-            "select other tokens or raise d (d >= max(T - 1, n) is feasible for almost every "
-            "dataset)",
-            "undecided": "neither optimality nor infeasibility is proved: the least norm lies "
-            "between lower_bound and objective; check kappa, rescale the tokens or "
-            "allow a larger gap, and count the instance separately",
-            "unconstrained": "there is no token to separate, so W = 0; select from T > 1 tokens",
-        }[self]
+        return MEANINGS["svm"][self]
 
 
 class Candidate(NamedTuple):

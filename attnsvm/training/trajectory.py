@@ -11,6 +11,7 @@ from torch import Tensor
 
 from attnsvm.attention import Forward, Risk
 from attnsvm.config import ConfigError
+from attnsvm.config.words import MEANINGS
 from attnsvm.display.results import Batched, counted, over_steps
 from attnsvm.head import Parameters
 from attnsvm.linalg.directions import as_tensor, one_minus_correlation
@@ -36,14 +37,7 @@ class TrainingStatus(StrEnum):
     @property
     def message(self) -> str:
         """What the status means and what to do next."""
-        return {
-            "saturated": "every sample attends to one token",
-            "unsaturated": "some sample still attends to several tokens: train for more steps",
-            "finite_optimum": "the weights are at a minimum: they need not align with an SVM",
-            "stalled": "the last steps were rounding noise (use gradient=log_domain), or the last "
-            "point of the path is not a minimiser",
-            "diverged": "a weight is not finite: use a smaller lr, or not polyak",
-        }[self.value]
+        return MEANINGS["training"][self]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
