@@ -8,6 +8,7 @@
 >>> attnsvm.correlation(path.W, solution.W)  # (100,)
 """
 
+import ast
 import importlib
 import os
 from pathlib import Path
@@ -54,34 +55,21 @@ if not (Path(__file__).parent / "sweeps").is_dir():
     __path__.append(str(Path(__file__).parents[1]))
 
 _HOME = {
-    name: module
-    for module, names in {
-        "attention": ["softmax_exact"],
-        "comparison": ["margin_gap", "svmeq"],
-        "data": ["sample"],
-        "data.pretrained": ["heads_of"],
-        "linalg.directions": ["correlation", "one_minus_correlation"],
-        "model": ["Transformer"],
-        "problem": ["ProblemBatch"],
-        "selection": ["TokenSelection", "optimal_tokens", "select_tokens"],
-        "svm": ["SvmSolution", "SvmStatus"],
-        "svm.solve": ["solve_gen_svm", "solve_rank_constrained", "solve_svm"],
-        "sweeps.loaded": ["load"],
-        "training": ["Trajectory", "in_cone", "in_span", "span_basis", "train"],
-        "transformer": ["LayerProblems", "LayerTrajectory", "layer_problems", "train_layers"],
-    }.items()
-    for name in names
+    name.name: str(node.module)
+    for node in ast.walk(ast.parse(Path(__file__).read_text()))
+    if isinstance(node, ast.ImportFrom) and str(node.module).startswith("attnsvm.")
+    for name in node.names
 }
-"""Module of each public name that is imported on first use."""
+"""Module of each public name, as type checkers read it above: it is imported on first use."""
 
-__all__ = sorted([*_HOME, "ConfigError", "__version__"])
+__all__ = sorted(_HOME)
 
 
 def __getattr__(name: str) -> Any:
     """Import the module of a public name on first use: torch takes over a second."""
     if name not in _HOME:
         raise AttributeError(f"module 'attnsvm' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"attnsvm.{_HOME[name]}"), name)
+    return getattr(importlib.import_module(_HOME[name]), name)
 
 
 def __dir__() -> list[str]:

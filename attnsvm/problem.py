@@ -17,6 +17,7 @@ from attnsvm.config.fields import SEEDS
 from attnsvm.config.instantiate import named
 from attnsvm.display.results import Batched, one_instance, scene, token_scores
 from attnsvm.head import Head, Parameters
+from attnsvm.linalg import check_array
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -267,23 +268,6 @@ def given_parameters(drawn: Parameters, given: Mapping[str, Any]) -> Parameters:
         check_array(name, p, tuple(value.shape), torch.float64)
         parameters[name] = p
     return parameters
-
-
-def check_array(name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
-    """Raise ConfigError unless `tensor` is finite and has this shape and type."""
-    if tuple(tensor.shape) != shape:
-        raise ConfigError(f"{name}: shape {tuple(tensor.shape)}; must be {shape}")
-    if tensor.dtype != dtype:
-        convert = "double" if dtype.is_floating_point else str(dtype).removeprefix("torch.")
-        raise ConfigError(
-            f"{name}: {tensor.dtype}; must be {dtype}: {name.split()[-1]}.{convert}()"
-        )
-    if not tensor.dtype.is_floating_point or tensor.sum().isfinite():  # far faster than each entry
-        return
-    if not tensor.isfinite().all():
-        bad = (~tensor.isfinite()).nonzero()[0].tolist()
-        value = tensor[tuple(bad)].item()
-        raise ConfigError(f"{name}: {value} at index {bad}; must be finite numbers")
 
 
 def check_labels(Y: Tensor) -> None:

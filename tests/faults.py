@@ -22,14 +22,13 @@ from attnsvm.cli.job import perform
 from attnsvm.config import RunConfig
 from attnsvm.config.identity import run_name
 from attnsvm.record import files
+from attnsvm.record import folder as stream
 from attnsvm.record import states as states_of
-from attnsvm.record import writers as stream
 from attnsvm.record.folder import read_solutions, read_tables
-from attnsvm.record.lock import LOCK_FILE, holder
 from attnsvm.record.plan import tidy
 from attnsvm.record.run import TABLES, read_run
 from attnsvm.record.schema import RunRecord, trial_table
-from attnsvm.record.state import run_state
+from attnsvm.record.state import LOCK_FILE, holder, run_state
 from tests.config.test_config import composed
 
 STEPS = (

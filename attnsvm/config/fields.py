@@ -5,7 +5,6 @@ attnsvm's own have range and meaning in `options.csv`, those of plug-ins in a ca
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import math
 import numbers
@@ -19,6 +18,7 @@ from omegaconf import MISSING
 
 from attnsvm.config.names import did_you_mean
 from attnsvm.config.norm import NormName
+from attnsvm.config.words import rows
 
 
 class ConfigError(ValueError):
@@ -177,12 +177,11 @@ def check_fields(node: Any, prefix: str = "") -> None:
 def _table() -> dict[tuple[str, str], tuple[Allowed | None, str]]:
     """Return range and meaning of the fields of `options.csv`, by schema and name."""
     found: dict[tuple[str, str], tuple[Allowed | None, str]] = {}
-    with Path(__file__).with_name("options.csv").open(newline="") as stream:
-        for schema, name, text, meaning in csv.reader(stream):
-            item = text.removeprefix("list of ")
-            one = NormName() if item == "norm" else allowed_values(item)
-            allowed = ListOf(one) if one is not None and item != text else one
-            found[schema, name] = allowed, meaning
+    for row in rows(Path(__file__).with_name("options.csv")):
+        item = row["allowed"].removeprefix("list of ")
+        one = NormName() if item == "norm" else allowed_values(item)
+        allowed = ListOf(one) if one is not None and item != row["allowed"] else one
+        found[row["schema"], row["field"]] = allowed, row["meaning"]
     return found
 
 

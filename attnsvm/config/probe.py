@@ -6,8 +6,6 @@ The quantities of attnsvm's probes are declared in `probe.csv`; a plug-in declar
 
 from __future__ import annotations
 
-import csv
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +14,7 @@ from typing import Any, ClassVar
 from omegaconf import MISSING
 
 from attnsvm.config.fields import OneOf, Option, Range, allowed_values
+from attnsvm.config.words import rows
 
 MAX_NAME, MAX_TEXT = 50, 500
 """Largest number of characters of the name of a probe or quantity, and of a meaning or unit."""
@@ -37,17 +36,11 @@ class Quantity:
             raise ValueError("a Quantity must have a meaning and a unit of one line each")
 
 
-def _declared() -> Mapping[str, Mapping[str, Quantity]]:
-    """Return the quantities of `probe.csv`, by probe and name."""
-    found = defaultdict[str, dict[str, Quantity]](dict)
-    with Path(__file__).with_suffix(".csv").open(newline="") as stream:
-        for row in csv.DictReader(stream):
-            allowed = allowed_values(row["allowed"])
-            found[row["probe"]][row["name"]] = Quantity(row["meaning"], row["unit"], allowed)
-    return dict(found)
-
-
-DECLARED = _declared()
+DECLARED: dict[str, dict[str, Quantity]] = {}
+"""The quantities of `probe.csv`, by probe and name."""
+for _row in rows(Path(__file__).with_suffix(".csv")):
+    _one = Quantity(_row["meaning"], _row["unit"], allowed_values(_row["allowed"]))
+    DECLARED.setdefault(_row["probe"], {})[_row["name"]] = _one
 
 
 class ProbeConfig(Option):

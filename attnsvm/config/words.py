@@ -1,22 +1,21 @@
-"""What the words of configs and records mean, by kind: those of `words.csv`.
+"""The tables that come with attnsvm, and what the words of configs and records mean.
 
-The hypotheses that a run decides, the stages that fill columns, the states of a run, and how the
-SVM and the training of an instance end.
+`words.csv` has, by kind, the hypotheses that a run decides, the stages that fill columns, the
+states of a run, and how the SVM and the training of an instance end.
 """
 
 import csv
-from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 
-def _declared() -> Mapping[str, Mapping[str, str]]:
-    """Return the meaning of each word, by kind."""
-    found = defaultdict[str, dict[str, str]](dict)
-    with Path(__file__).with_suffix(".csv").open(newline="") as stream:
-        for row in csv.DictReader(stream):
-            found[row["kind"]][row["word"]] = row["meaning"]
-    return dict(found)
+def rows(path: Path) -> Iterator[dict[str, str]]:
+    """Yield the rows of a table, by the names of its columns."""
+    with path.open(newline="") as stream:
+        yield from csv.DictReader(stream)
 
 
-MEANINGS = _declared()
+MEANINGS: dict[str, dict[str, str]] = {}
+"""Kind -> word -> meaning."""
+for _row in rows(Path(__file__).with_suffix(".csv")):
+    MEANINGS.setdefault(_row["kind"], {})[_row["word"]] = _row["meaning"]

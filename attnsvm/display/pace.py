@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TextIO, TypeVar
 
-from attnsvm.record.text import duration
+from attnsvm.record.files import duration
 
 TERMINAL_S, LOG_S = 1.0, 10.0
 """Seconds between two updates of the line of a terminal, and between two lines of a log."""

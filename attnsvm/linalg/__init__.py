@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from attnsvm.config import ConfigError
+
 EPS = 2.0**-52
 """Distance of 1 from the next float64."""
 
@@ -93,3 +95,20 @@ def summed(term: Callable[..., Tensor], *given: Tensor) -> Tensor:
         for k in range(0, rows, step):
             total[index] += term(*(A[k : k + step] for A in matrices)).sum()
     return total
+
+
+def check_array(name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    """Raise ConfigError unless `tensor` is finite and has this shape and type."""
+    if tensor.shape != shape:
+        raise ConfigError(f"{name}: shape {tuple(tensor.shape)}; must be {tuple(shape)}")
+    if tensor.dtype != dtype:
+        convert = "double" if dtype.is_floating_point else str(dtype).removeprefix("torch.")
+        raise ConfigError(
+            f"{name}: {tensor.dtype}; must be {dtype}: {name.split()[-1]}.{convert}()"
+        )
+    if not tensor.dtype.is_floating_point or tensor.sum().isfinite():  # far faster than each entry
+        return
+    if not tensor.isfinite().all():
+        bad = (~tensor.isfinite()).nonzero()[0].tolist()
+        value = tensor[tuple(bad)].item()
+        raise ConfigError(f"{name}: {value} at index {bad}; must be finite numbers")

@@ -7,15 +7,18 @@ here: pandas takes a second.
 from attnsvm.record.columns import STATES
 from attnsvm.record.files import (
     CorruptRecordError,
+    byte_size,
+    duration,
     kind_of,
+    one_line,
     read_json,
     remove_orphans,
+    shortened,
     usable_memory,
     verified,
     write_atomically,
     write_json,
 )
-from attnsvm.record.lock import LOCK_FILE, HeldError, locked
 from attnsvm.record.plan import (
     PLAN_FILE,
     Plan,
@@ -31,5 +34,4 @@ from attnsvm.record.plan import (
     write_plan,
 )
 from attnsvm.record.run import RUN_FILE, TABLES, read_run
-from attnsvm.record.state import RunState, obstacle, run_state
-from attnsvm.record.text import byte_size, duration, one_line, shortened
+from attnsvm.record.state import LOCK_FILE, HeldError, RunState, locked, obstacle, run_state

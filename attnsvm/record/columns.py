@@ -6,7 +6,6 @@ meaning and unit of each of their columns; `attnsvm --columns` and docs/columns.
 dictionary.
 """
 
-import csv
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,7 +17,7 @@ from attnsvm.config import ConfigError, Quantity
 from attnsvm.config.fields import OneOf, Range, allowed_values
 from attnsvm.config.groups import JointHeadConfig, LinearHeadConfig, is_transformer
 from attnsvm.config.run import HYPOTHESES
-from attnsvm.config.words import MEANINGS
+from attnsvm.config.words import MEANINGS, rows
 
 STAGES = MEANINGS["stage"]
 """What fills columns."""
@@ -88,10 +87,9 @@ def column(
 def _declared() -> Mapping[str, tuple[Column, ...]]:
     """Return the columns of `columns.csv`, by table."""
     found = defaultdict(list)
-    with Path(__file__).with_name("columns.csv").open(newline="") as stream:
-        for row in csv.DictReader(stream):
-            table, allowed = row.pop("table"), allowed_values(row.pop("allowed"))
-            found[table].append(column(**row, allowed=allowed))
+    for row in rows(Path(__file__).with_name("columns.csv")):
+        table, allowed = row.pop("table"), allowed_values(row.pop("allowed"))
+        found[table].append(column(**row, allowed=allowed))
     return {table: tuple(columns) for table, columns in found.items()}
 
 

@@ -18,13 +18,12 @@ from attnsvm.record.files import (
     kind_of,
     read_json,
     remove_orphans,
+    shortened,
     write_atomically,
     write_json,
 )
-from attnsvm.record.lock import LOCK_FILE, HeldError, locked
 from attnsvm.record.run import OTHER_VERSION, PLAIN, RUN_FILE, holds
-from attnsvm.record.state import RunState, obstacle, run_state
-from attnsvm.record.text import shortened
+from attnsvm.record.state import LOCK_FILE, HeldError, RunState, locked, obstacle, run_state
 
 log = logging.getLogger(__name__)
 

@@ -20,8 +20,7 @@ from attnsvm.config import (
 from attnsvm.config.probe import MAX_NAME, MAX_TEXT, ProbeConfig, described_quantities
 from attnsvm.config.sources import package_of
 from attnsvm.record.columns import columns_digest, probe_columns
-from attnsvm.record.files import CorruptRecordError, read_json
-from attnsvm.record.text import shortened
+from attnsvm.record.files import CorruptRecordError, read_json, shortened
 
 RUN_FILE = "run.json"
 TABLES = ("trials.parquet", "history.parquet", "solutions.npz")

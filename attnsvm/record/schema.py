@@ -1,14 +1,23 @@
-"""The results of a run as tables: types, and defaults for an instance without a result."""
+"""The results of a run as tables: types, and defaults for an instance without a result.
+
+As Arrow tables of a record, each column is of the type that its schema declares.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, Self
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-from attnsvm.record.columns import TRIAL_COLUMNS, Column
+from attnsvm.record.columns import LAYER_KEY, TRIAL_COLUMNS, Column, further_columns, key_columns
+from attnsvm.record.files import CorruptRecordError, byte_size, refused, shortened
+from attnsvm.record.run import OTHER_VERSION
 
 
 @dataclass(frozen=True)
@@ -74,3 +83,148 @@ def trial_table(
         values = [one.default] * len(data["seed"]) if values is None else list(values)
         data[one.name] = pd.Series(values, dtype=one.dtype)
     return pd.DataFrame(data)
+
+
+UNREADABLE_TABLE = (pa.ArrowException, OSError)
+"""Exceptions of Arrow for a damaged file."""
+
+MAX_ROWS = 10**8
+"""Largest number of rows of a table that is read."""
+
+STEPS = (pa.int64(), pa.float64())
+"""Types of a step: a number of steps, or a radius."""
+
+OPTIONAL = ("Int64", "boolean", "float64")
+"""Types of a column in which a value may be missing."""
+
+WORD_LENGTH = 100
+"""Largest number of characters of a status or of the name of a quantity."""
+
+CODECS = ("SNAPPY", "UNCOMPRESSED")
+"""Codecs of a record: they shrink data by a factor of 22 at most."""
+
+FILLED = {one.name for one in TRIAL_COLUMNS if one.dtype not in OPTIONAL}
+FILLED |= {"seed", "step", "quantity", *(one.name for one in LAYER_KEY)}
+"""Columns in which every row has a value."""
+
+
+@cache
+def trial_schema(*further: Column) -> pa.Schema:
+    """Return the schema of `trials.parquet` with further columns."""
+    return pa.Schema.from_pandas(trial_table([], {}, further), preserve_index=False)
+
+
+@cache
+def history_schema(step: pa.DataType, *key: str) -> pa.Schema:
+    """Return the schema of `history.parquet`; a step is a whole number or a radius.
+
+    `key` are the columns that tell the rows of the trials apart.
+    """
+    like = pd.DataFrame({**{name: [0] for name in key}, "step": 0, "quantity": "", "value": 0.0})
+    typed = like.astype({"step": step.to_pandas_dtype(), "quantity": "str"})
+    return pa.Schema.from_pandas(typed, preserve_index=False)
+
+
+def read_trials(content: bytes, run: Mapping[str, Any], room: int) -> pa.Table:
+    """Return the table of the instances that `run.json` counts, of at most `room` bytes.
+
+    Its columns are those of the schema, each of its type; each instance is there once.
+    """
+    with refused("trials.parquet: ", *UNREADABLE_TABLE):
+        schema = trial_schema(*further_columns(run["config"], run["probes"]))
+        file = _opened(content, schema)
+        if (rows := file.metadata.num_rows) != run["drawn"]:
+            raise CorruptRecordError(f"has {rows} rows; must have drawn={run['drawn']}")
+        table = _read(file, schema, room)
+        counts = {
+            one["values"]: one["counts"] for one in table["status"].value_counts().to_pylist()
+        }
+        if counts != {status: count for status, count in run["statuses"].items() if count}:
+            raise CorruptRecordError("its statuses are not those that run.json counts")
+        key = key_columns(schema.names)
+        if len(_distinct(table, key)) < len(table):
+            raise CorruptRecordError(f"has a {' '.join(key)} twice")
+        return table
+
+
+def read_history(content: bytes, trials: pa.Table, room: int) -> pa.Table:
+    """Return the history of the instances in `trials`, of at most `room` bytes."""
+    with refused("history.parquet: ", *UNREADABLE_TABLE):
+        key = key_columns(trials.column_names)
+        found = pq.read_schema(pa.BufferReader(content))
+        step = STEPS["step" in found.names and found.field("step").type == STEPS[1]]
+        schema = history_schema(step, *key)
+        table = _read(_opened(content, schema), schema, room)
+        both = pa.concat_tables([trials.select(key), _distinct(table, key).select(key)])
+        if len(_distinct(both, key)) > len(trials):
+            raise CorruptRecordError(f"has a {' '.join(key)} that trials.parquet lacks")
+        return table
+
+
+def _distinct(table: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Return every combination of these columns once."""
+    return table.select(key).group_by(key, use_threads=False).aggregate([])
+
+
+def _opened(content: bytes, schema: pa.Schema) -> pq.ParquetFile:
+    """Return the file in `content`, whose columns are those of `schema`, words as a dictionary."""
+    found = pq.read_schema(pa.BufferReader(content))
+    for column in sorted(set(found.names) ^ set(schema.names)):
+        what = "unknown" if column in found.names else "missing"
+        raise CorruptRecordError(f"column {column} {what}, {OTHER_VERSION}")
+    if len(set(found.names)) < len(found.names):
+        raise CorruptRecordError("has a column twice")
+    for one in schema:
+        kind = found.field(one.name).type
+        if kind != one.type and not {kind, one.type} <= {pa.string(), pa.large_string()}:
+            raise CorruptRecordError(f"column {one.name} is {kind}; must be {one.type}")
+    source = pa.BufferReader(content)
+    return pq.ParquetFile(source, pre_buffer=False, read_dictionary=_words(schema))
+
+
+def _words(schema: pa.Schema) -> list[str]:
+    """Return the columns of words."""
+    return [field.name for field in schema if pa.types.is_large_string(field.type)]
+
+
+def _read(file: pq.ParquetFile, schema: pa.Schema, room: int) -> pa.Table:
+    """Return the rows of a file with the columns of `schema`.
+
+    A word is stored once and named by many rows, each of which may need its bytes in memory. So
+    words are read as numbers of a dictionary, and their lengths are added before they are copied.
+    """
+    footer = file.metadata
+    if footer.num_rows > MAX_ROWS:
+        raise CorruptRecordError(f"has {footer.num_rows} rows; must have at most {MAX_ROWS}")
+    for group in map(footer.row_group, range(footer.num_row_groups)):
+        for codec in {group.column(place).compression for place in range(footer.num_columns)}:
+            if codec not in CODECS:
+                raise CorruptRecordError(f"{codec}; must be {CODECS[0]}")
+    needed = 8 * footer.num_rows * footer.num_columns
+    _check_room(needed, room)
+    table = file.read(use_threads=False)
+    table.validate(full=True)  # also that words are UTF-8
+    words = _words(schema)
+    _check_room(needed + sum(_length_of_words(table[name]) for name in words), room)
+    table = table.select(schema.names).cast(schema)  # without the metadata of the file
+    for name in FILLED & set(schema.names):
+        if table[name].null_count:
+            raise CorruptRecordError(f"column {name} lacks values")
+    for name in set(words) - {"reason"}:
+        for word in pc.unique(table[name]).to_pylist():
+            if not (word.isprintable() and len(word) <= WORD_LENGTH):
+                shown = shortened(repr(word), 60)
+                raise CorruptRecordError(f"{name} is {shown}; must be a word")
+    return table
+
+
+def _length_of_words(column: pa.ChunkedArray) -> int:
+    """Return the bytes of a column of words, each stored once, if every row had its own."""
+    lengths = (pc.take(pc.binary_length(part.dictionary), part.indices) for part in column.chunks)
+    return sum(pc.sum(part).as_py() or 0 for part in lengths)
+
+
+def _check_room(needed: int, room: int) -> None:
+    if needed > room:
+        message = f"{byte_size(needed)} of memory; must be at most {byte_size(room)} here"
+        raise CorruptRecordError(f"needs {message}")

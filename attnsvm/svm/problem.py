@@ -14,7 +14,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from attnsvm.linalg import EPS
+from attnsvm.linalg import EPS, check_array
 
 PADDING, INEQUALITY, EQUALITY = 0, 1, 2
 SLIGHT = 1e-3
@@ -308,18 +308,11 @@ def checked_mask(X: Tensor, Z: Tensor, mask: Tensor | None) -> Tensor:
     if X.ndim != 4 or min(X.shape) < 1:
         raise ValueError(f"X: shape {tuple(X.shape)}, must be (B, n, T, d), none of them zero")
     B, n, T, d = X.shape
-    if Z.shape != (B, n, d):
-        raise ValueError(f"Z: shape {tuple(Z.shape)}, must be (B, n, d) = {(B, n, d)}")
-    for name, value in (("X", X), ("Z", Z)):
-        if value.dtype != torch.float64:
-            raise ValueError(f"{name}: {value.dtype}, must be float64")
-        if not value.isfinite().all():
-            where = tuple(int(i) for i in (~value.isfinite()).nonzero()[0])
-            raise ValueError(f"{name}: NaN or Inf at index {where}, must be finite numbers")
+    check_array("X", X, (B, n, T, d), torch.float64)
+    check_array("Z", Z, (B, n, d), torch.float64)
     if mask is None:
         return torch.ones((B, n, T), dtype=torch.bool, device=X.device)
-    if mask.shape != (B, n, T) or mask.dtype != torch.bool:
-        raise ValueError(f"mask: shape {tuple(mask.shape)} {mask.dtype}, must be bool {(B, n, T)}")
+    check_array("mask", mask, (B, n, T), torch.bool)
     if not mask.any(dim=2).all():
         raise ValueError("mask: every sample must have an admissible token")
     return mask.to(X.device)
@@ -342,9 +335,7 @@ def _against_reference(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return token, D, inside O_i, admissible for the rows against the first token of O_i."""
     attended = attended.to(X.device)
-    if attended.shape != X.shape[:3] or attended.dtype != torch.bool:
-        raise ValueError(f"attended: shape {tuple(attended.shape)} {attended.dtype}, "
-                         f"must be bool {tuple(X.shape[:3])}")  # fmt: skip
+    check_array("attended", attended, X.shape[:3], torch.bool)
     if (attended & ~mask).any():
         raise ValueError("attended: every attended token must be admissible under mask")
     if not attended.any(dim=2).all():

@@ -30,6 +30,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from attnsvm.linalg import check_array
 from attnsvm.norm import Norm
 from attnsvm.svm.certificate import bounds
 from attnsvm.svm.problem import SvmProblem
@@ -41,9 +42,7 @@ ROUNDS = 60
 
 def with_margins(problem: SvmProblem, margins: Tensor) -> SvmProblem:
     """Return Att-SVM with these right-hand sides, (B, N), instead of ones."""
-    if margins.shape != problem.h.shape:
-        raise ValueError(f"margins: shape {tuple(margins.shape)}, must be one number for each row, "
-                         f"(B, n (T - 1)) = {tuple(problem.h.shape)}")  # fmt: skip
+    check_array("margins", margins, problem.h.shape, torch.float64)
     if len(wrong := margins[(margins != 0) & ~((margins >= 1e-100) & (margins <= 1e100))]):
         raise ValueError(f"margins: {float(wrong[0])}, must be 0, or >= 1e-100 and <= 1e100")
     return replace(problem, h=torch.where(problem.inequality, margins, 0.0))
@@ -51,11 +50,7 @@ def with_margins(problem: SvmProblem, margins: Tensor) -> SvmProblem:
 
 def with_offsets(problem: SvmProblem, offsets: Tensor, ratio: Tensor) -> SvmProblem:
     """Return the weighted SVM of Att-SVM with offsets (B, n) and ratios (B,)."""
-    if offsets.shape != problem.Z.shape[:2]:
-        raise ValueError(f"offsets: shape {tuple(offsets.shape)}, must be one number for each "
-                         f"sample, (B, n) = {tuple(problem.Z.shape[:2])}")  # fmt: skip
-    if not offsets.isfinite().all():
-        raise ValueError("offsets: NaN or Inf, must be finite numbers")
+    check_array("offsets", offsets, problem.Z.shape[:2], torch.float64)
     if ratio.shape not in ((), (1,), (problem.B,)):
         raise ValueError(f"ratio: shape {tuple(ratio.shape)}, must be one number, or (B,)")
     if not (ratio >= 0).all():

@@ -16,14 +16,7 @@ from attnsvm.loss import Loss
 from attnsvm.problem import ProblemBatch
 from attnsvm.selection import optimal_tokens
 from attnsvm.svm import SvmProblem, solve_svm
-from attnsvm.theory.local_optima import (
-    SELECTIONS,
-    LocalOptima,
-    every_selection,
-    feasible,
-    judged,
-    selection_counts,
-)
+from attnsvm.theory import local_optima as optima
 from attnsvm.training.start import runner_up
 
 Verdicts = list[bool | None]
@@ -68,7 +61,7 @@ def optimum_feasible(batch: ProblemBatch) -> Verdicts:
     """Return whether some W separates the optimal tokens, certified."""
     optimal, _ = optimal_tokens(batch)
     solution = solve_svm(batch.X, batch.Z, optimal, "frobenius", batch.mask)
-    return [feasible(status) for status in solution.statuses]
+    return [optima.feasible(status) for status in solution.statuses]
 
 
 # --- Assumption B.1 ---------------------------------------------------------------------------
@@ -153,14 +146,14 @@ def assumption_d(batch: ProblemBatch, norm: str = "frobenius") -> Verdicts:
     """
     optimal, _ = optimal_tokens(batch)
     lists = [_one_apart(mask, best) for mask, best in zip(batch.mask, optimal, strict=True)]
-    few = zip(judged(batch, lists, norm), optimal, strict=True)
+    few = zip(optima.judged(batch, lists, norm), optimal, strict=True)
     found: Verdicts = [False if _hides_nothing(*one) is False else None for one in few]
-    counts = selection_counts(batch)
-    left = [k for k, holds in enumerate(found) if holds is None and counts[k] <= SELECTIONS]
+    counts = optima.selection_counts(batch)
+    left = [k for k, holds in enumerate(found) if holds is None and counts[k] <= optima.SELECTIONS]
     if left:
         part = batch.take(torch.tensor(left, device=batch.X.device))
-        lists = [every_selection(mask) for mask in part.mask]
-        for k, every in zip(left, judged(part, lists, norm), strict=True):
+        lists = [optima.every_selection(mask) for mask in part.mask]
+        for k, every in zip(left, optima.judged(part, lists, norm), strict=True):
             found[k] = _hides_nothing(every, optimal[k])
     return found
 
@@ -172,7 +165,7 @@ def _one_apart(mask: Tensor, optimal: Tensor) -> Tensor:
     return torch.cat([optimal[None], changed])
 
 
-def _hides_nothing(every: LocalOptima, optimal: Tensor) -> bool | None:
+def _hides_nothing(every: optima.LocalOptima, optimal: Tensor) -> bool | None:
     """Return whether none of these selections refutes Assumption D.
 
     A selection does if it leaves out optimal tokens, none of them a neighbour, and is feasible.
@@ -181,7 +174,7 @@ def _hides_nothing(every: LocalOptima, optimal: Tensor) -> bool | None:
     at = optimal.expand(len(every.tokens), -1)[..., None]
     neighbour = every.solution.support.gather(2, at)[..., 0]
     hides = left_out.any(1) & ~(left_out & neighbour).any(1)
-    refuting = [feasible(every.solution.statuses[k]) for k in hides.nonzero()[:, 0].tolist()]
+    refuting = [optima.feasible(every.solution.statuses[k]) for k in hides.nonzero()[:, 0].tolist()]
     if True in refuting:
         return False
     return None if None in refuting else True
@@ -247,7 +240,7 @@ def runner_up_local(batch: ProblemBatch, norm: str = "frobenius") -> Verdicts:
     They are the optimal ones, but of second highest score in the first sample.
     """
     tokens = runner_up(batch, optimal_tokens(batch)[0])
-    return [found.local[0] for found in judged(batch, list(tokens[:, None]), norm)]
+    return [found.local[0] for found in optima.judged(batch, list(tokens[:, None]), norm)]
 
 
 # --- three-valued logic ---------------------------------------------------------------------------

@@ -16,8 +16,7 @@ from attnsvm.data import Pretrained, Seeded
 from attnsvm.problem import ProblemBatch
 from attnsvm.verify.exact import Array
 from attnsvm.verify.replay import VARIANTS, Replay
-from attnsvm.verify.rows import Refusal
-from attnsvm.verify.stored import StoredRows
+from attnsvm.verify.stored import Refusal, StoredRows
 
 LARGEST = 2**28
 """Most numbers of an instance that is drawn again where no array bounds its size."""

@@ -20,8 +20,7 @@ from attnsvm.record.run import recorded_config
 from attnsvm.record.schema import RunRecord
 from attnsvm.verify.comparison import Comparison, sheet
 from attnsvm.verify.exact import Array
-from attnsvm.verify.rows import Refusal
-from attnsvm.verify.stored import StoredArrays, opened
+from attnsvm.verify.stored import Refusal, StoredArrays, opened
 from attnsvm.verify.trusted import with_files_beside
 
 TO_ROUNDING = 1e-10

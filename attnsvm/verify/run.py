@@ -16,19 +16,11 @@ from attnsvm.display.pace import each
 from attnsvm.record import CorruptRecordError
 from attnsvm.record.columns import QUANTITIES, TRAINED_LINEAR, further_columns, key_columns
 from attnsvm.record.run import recorded_config
+from attnsvm.verify import stored as tables
 from attnsvm.verify.comparison import Comparison, Sheet, sheet
 from attnsvm.verify.drawing import Drawing
 from attnsvm.verify.layer import LayerProof
 from attnsvm.verify.replay import VARIANTS, Replay
-from attnsvm.verify.rows import Refusal, is_recorded, rejection_refusals, row_refusals
-from attnsvm.verify.stored import (
-    StoredRecord,
-    StoredRows,
-    key_of,
-    opened,
-    places_refusal,
-    plain_columns,
-)
 from attnsvm.verify.trusted import Unknown, config_refusals, trusted, with_files_beside
 
 HEADS = 24
@@ -57,7 +49,7 @@ class RunProof:
 
     instances: int
     proved: Counter[str] = field(default_factory=Counter)
-    refusals: list[Refusal] = field(default_factory=list)
+    refusals: list[tables.Refusal] = field(default_factory=list)
     trusted: list[str] = field(default_factory=list)
     close: int = 0
     retrained: int | None = None
@@ -66,7 +58,7 @@ class RunProof:
 
 def prove(folder: Path) -> RunProof:
     """Derive everything in the record of a run again; a malformed one raises any exception."""
-    with opened(folder) as (record, run), np.errstate(all="ignore"):
+    with tables.opened(folder) as (record, run), np.errstate(all="ignore"):
         prover = _Prover(record, with_files_beside(run, folder))
         prover.prove(folder)
         return prover.proof
@@ -75,11 +67,13 @@ def prove(folder: Path) -> RunProof:
 class _Prover:
     """The proof of one run, and what is known of the run."""
 
-    def __init__(self, record: StoredRecord, run: Mapping[str, Any]) -> None:
+    def __init__(self, record: tables.StoredRecord, run: Mapping[str, Any]) -> None:
         self.record, self.run, self.config = record, run, run["config"]
         self.tokens = str(self.config["selection"]["tokens"])
         self.layered = is_transformer(self.config["model"])
-        plain = {name: column.tolist() for name, column in plain_columns(record.trials).items()}
+        plain = {
+            name: column.tolist() for name, column in tables.plain_columns(record.trials).items()
+        }
         self.rows = [
             dict(zip(plain, row, strict=True)) for row in zip(*plain.values(), strict=True)
         ]
@@ -117,12 +111,16 @@ class _Prover:
         """Collect what is proved, refused and trusted."""
         proof = self.proof
         proof.refusals += [("run.json", None, why) for why in config_refusals(self.run, folder)]
-        wrong = list(row_refusals(self.run, self.rows, self.drawing.available()))
+        wrong = list(tables.row_refusals(self.run, self.rows, self.drawing.available()))
         proof.refusals += wrong
         if any(what == "rows" for what, *_ in wrong):
             return
-        recorded = [key_of(row, self.key) for row in self.rows if is_recorded(row, self.tokens)]
-        if reason := places_refusal(self.record.solutions, self.key, recorded):
+        recorded = [
+            tables.key_of(row, self.key)
+            for row in self.rows
+            if tables.is_recorded(row, self.tokens)
+        ]
+        if reason := tables.places_refusal(self.record.solutions, self.key, recorded):
             self._refuse("solutions.npz", None, reason)
             return
         if not set(self.record.history["seed"]) <= {row["seed"] for row in self.rows}:
@@ -153,7 +151,7 @@ class _Prover:
         layers = one_layer_problems(self.config["model"]) if self.layered else 1
         count = layers * max(1, min(500, AT_ONCE // max([1, *sizes]) // layers))
         parts = [self.rows[k : k + count] for k in range(0, len(self.rows), count)]
-        counts = [sum(is_recorded(row, self.tokens) for row in part) for part in parts]
+        counts = [sum(tables.is_recorded(row, self.tokens) for row in part) for part in parts]
         arrays = self.record.solutions.parts(counts, shapes)
         both = each("part", [*zip(parts, counts, strict=True)])
         for (part, count), found in zip(both, arrays, strict=True):
@@ -163,19 +161,19 @@ class _Prover:
 
     def _prove(self, rows: list[dict[str, Any]], arrays: dict[str, Any]) -> None:
         """Prove some rows: by arithmetic of their own, and by computing them again."""
-        recorded = [row for row in rows if is_recorded(row, self.tokens)]
+        recorded = [row for row in rows if tables.is_recorded(row, self.tokens)]
         if recorded and self.tokens != "optimal" and "trained_W" not in arrays:
             self._refuse("solutions.npz", None, "missing: trained_W")
             return
         proofs, wrong = [], set()
         for k, row in enumerate(recorded):
             one = LayerProof(self.config, {name: array[k] for name, array in arrays.items()})
-            wrong |= {(key_of(row, self.key), name) for name in self._prove_layer(row, one)}
+            wrong |= {(tables.key_of(row, self.key), name) for name in self._prove_layer(row, one)}
             proofs.append(one)
         supports = {
             name: np.array([one.support(name) for one in proofs]) for name in proofs[0].svms
         } if proofs else {}  # fmt: skip
-        stored = StoredRows(rows, self.key, arrays, supports)
+        stored = tables.StoredRows(rows, self.key, arrays, supports)
         without = [row for row in rows if (row["seed"],) not in stored.place]
         positive: Mapping[int, bool] = {}
         if self.unknown.labels:  # the others cannot be drawn
@@ -193,7 +191,7 @@ class _Prover:
         }
         for row in without:
             found = positive.get(row["seed"])
-            for reason in rejection_refusals(row, self.replay.config, of_weights, found):
+            for reason in tables.rejection_refusals(row, self.replay.config, of_weights, found):
                 self._refuse("table", row, reason)
 
     def _prove_layer(self, row: Mapping[str, Any], one: LayerProof) -> list[str]:
@@ -208,14 +206,16 @@ class _Prover:
             self._refuse("table", row, f"{name} is {expected}, stated is {row[name]}")
         return list(wrong)
 
-    def _again(self, stored: StoredRows, variant: int = 0, noise: int | None = None) -> Sheet:
+    def _again(
+        self, stored: tables.StoredRows, variant: int = 0, noise: int | None = None
+    ) -> Sheet:
         """Return the sheet of the rows, computed again."""
         report = variant == 0 and noise is None
         batch = self.drawing.batch(stored, self.layered, variant, report)
         found = self.replay.again(batch, stored, variant, noise, self.drawing.error)
         return sheet(found.trials, found.history, found.solutions, self.key)
 
-    def _stated(self, stored: StoredRows) -> Sheet:
+    def _stated(self, stored: tables.StoredRows) -> Sheet:
         """Return the sheet of what the record says of these rows."""
         trials, history = self.record.trials, self.record.history
         names = [name for name in trials if name not in self.unknown.columns]
@@ -223,7 +223,7 @@ class _Prover:
         at = trials["seed"].isin(stored.seeds)
         return sheet(trials[at][names], history[kept], stored.arrays, self.key)
 
-    def _compare(self, stored: StoredRows, wrong: set[tuple[Any, str]]) -> None:
+    def _compare(self, stored: tables.StoredRows, wrong: set[tuple[Any, str]]) -> None:
         """Compare rows, their history and their arrays with what is computed again.
 
         `wrong` are cells that are refused already: key of their row, and column.
@@ -245,10 +245,10 @@ class _Prover:
         if reason := comparison.form_refusal(stated, names):
             self._refuse("record", None, reason)
             return
-        recorded = [row for row in stored.rows if is_recorded(row, self.tokens)]
+        recorded = [row for row in stored.rows if tables.is_recorded(row, self.tokens)]
         without, of_weights = self._without(), self.replay.entered - {"training"}
         of_svm = {f"{norm}_{one}" for norm in self.replay.norms for one in ("kappa", "rank_bound")}
-        keys = [key_of(row, self.key) for row in stored.rows]
+        keys = [tables.key_of(row, self.key) for row in stored.rows]
 
         def free(part: str, name: str) -> list[bool]:
             """Return which rows are refused or proved already, or do not follow from what is known.

@@ -12,7 +12,7 @@ from attnsvm.config import GROUPS, RunConfig
 from attnsvm.config.groups import is_transformer
 from attnsvm.config.identity import digest, folder_name, named_files
 from attnsvm.config.instantiate import target_class
-from attnsvm.verify.rows import is_recorded
+from attnsvm.verify.stored import is_recorded
 
 TRAINING = "trained weights and how training ended (see --retrain)"
 DIRECTION, SINCE = "direction_change", "selected_since"

@@ -26,7 +26,7 @@ from attnsvm.config import ConfigError
 from attnsvm.config.compose import validated
 from attnsvm.config.identity import run_name
 from attnsvm.record import CorruptRecordError, locked, read_json, write_json
-from hydra_plugins.attnsvm_sweeper._task import overrides_of
+from hydra_plugins.attnsvm_sweeper._cells import overrides_of
 
 try:
     from hydra_plugins.hydra_submitit_launcher.submitit_launcher import SlurmLauncher

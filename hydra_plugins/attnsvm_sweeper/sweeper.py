@@ -40,8 +40,7 @@ from attnsvm.config.identity import plan_digest, run_name
 from attnsvm.config.plugins import declared_modules
 from attnsvm.display.pace import each
 from attnsvm.record import begin_sweep, run_state, unobstructed
-from hydra_plugins.attnsvm_sweeper._composing import CellComposer
-from hydra_plugins.attnsvm_sweeper._task import Task
+from hydra_plugins.attnsvm_sweeper._cells import CellComposer, Task
 
 log = logging.getLogger(__name__)
 
@@ -114,7 +113,7 @@ class AttnsvmSweeper(Sweeper):
         """
         from attnsvm.cli.dry_run import log_plan
         from attnsvm.sweeps.cells import fields_of
-        from attnsvm.sweeps.progress import progress
+        from attnsvm.sweeps.status import progress
 
         given = OverridesParser.create(config_loader=self.composer).parse_overrides(
             [*(f"{key}={value}" for key, value in self.params.items()), *arguments]

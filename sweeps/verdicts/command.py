@@ -13,8 +13,7 @@ from attnsvm.record import CorruptRecordError, one_line, write_atomically
 
 from ..claims import Claim, all_claims
 from .derive import COMMITTED, FILE, Entry, latest, read, verdict, write
-from .page import FOLDER, html, markdown, terminal
-from .running import perform, runs_of
+from .page import FOLDER, html, markdown, perform, runs_of, terminal
 
 HUNTED = 10_000
 """Instances that a hunt draws at most."""

@@ -30,7 +30,7 @@ from . import case as simpler
 from .case import Case
 from .derive import verdict
 from .judging import Judge, Size, written
-from .running import command, perform
+from .page import command, perform
 
 AT_ONCE = 100
 """Instances that are drawn and trained together."""

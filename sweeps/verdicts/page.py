@@ -1,19 +1,65 @@
-"""Verdicts to read: as a table in the terminal, in Markdown for the documentation, and as HTML."""
+"""The runs of claims and their verdicts to read: in the terminal, in Markdown, and as HTML.
+
+Each of the runs is an ordinary sweep of `attnsvm` in a process of its own.
+"""
 
 import shlex
-from collections.abc import Mapping, Sequence
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from itertools import groupby
 from pathlib import Path
 
 from attnsvm.config.version import __version__
 
-from ..claims import READINGS, STATED, WITHOUT_TRAINING, Claim
+from ..claims import READINGS, STATED, WITHOUT_TRAINING, Claim, Runs
 from ..report.render import render
 from .derive import Entry, summary
-from .running import command, runs_of
+
+QUIET = ("hydra/job_logging=quiet", "hydra/hydra_logging=quiet")
+
+
+def runs_of(claims: Sequence[Claim]) -> list[Runs]:
+    """Return the runs of some claims, those that several share once.
+
+    ValueError: two claims give other runs the same name.
+    """
+    found: dict[str, Runs] = {}
+    for claim in claims:
+        for one in claim.runs:
+            if found.setdefault(one.name, one) != one:
+                raise ValueError(f"{claim.name}: its runs {one.name} must have a name of their own")
+    return list(found.values())
+
+
+def command(runs: Runs, directory: Path, overrides: Sequence[str] = ()) -> list[str]:
+    """Return the words after `attnsvm` that make the records of some runs."""
+    return ["-m", f"hydra.sweep.dir={directory / runs.name}", *runs.overrides, *overrides]
+
+
+def perform(
+    runs: Sequence[Runs], directory: Path, overrides: Sequence[str], at_once: int
+) -> Iterator[tuple[Runs, str]]:
+    """Make the records that are missing; yield runs as they end, with their error or "".
+
+    Each is recorded in the folder `directory`/NAME; `overrides` are for all, such as another
+    launcher; `at_once` processes run together.
+    """
+    with ThreadPoolExecutor(at_once) as pool:
+        jobs = {pool.submit(_run, command(one, directory, overrides)): one for one in runs}
+        for job in as_completed(jobs):
+            yield jobs[job], job.result()
+
+
+def _run(words: Sequence[str]) -> str:
+    told = [sys.executable, "-m", "attnsvm", *words, *QUIET]
+    done = subprocess.run(told, capture_output=True, text=True, check=False)
+    return done.stderr.strip() if done.returncode else ""
+
 
 FOLDER = Path("multirun/claims")
-HUNTED = Path(__file__).parents[2] / "docs/records/hunt"
+HUNTS = Path(__file__).parents[2] / "docs/records/hunt"
 """Counterexamples that come with attnsvm, each in a folder with the name of its claim."""
 
 
@@ -56,7 +102,7 @@ def markdown(claims: Sequence[Claim], entries: Mapping[str, Entry]) -> str:
         ],
         failing=[f"[{name}](#{name})" for name in known if name in stated and known[name].fails],
         commands=lambda claim: [shlex.join(command(runs, FOLDER)) for runs in claim.runs],
-        hunted=[path.stem for path in HUNTED.glob("*.zip")],
+        hunted=[path.stem for path in HUNTS.glob("*.zip")],
     )
 
 

@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 from attnsvm.config.compose import register
 from attnsvm.config.version import __version__
-from hydra_plugins.attnsvm_sweeper._composing import CellComposer
+from hydra_plugins.attnsvm_sweeper._cells import CellComposer
 from tests.command import SMALL, attnsvm, ran
 
 OWN_GROUPS = {

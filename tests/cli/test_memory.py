@@ -7,16 +7,7 @@ import subprocess
 import pytest
 from omegaconf import OmegaConf
 
-from attnsvm.cli.memory import (
-    Machine,
-    disk_needed,
-    job_machine,
-    memory_needed,
-    refuse_without_disk,
-    refuse_without_memory,
-    snapshots,
-    this_machine,
-)
+from attnsvm.cli import memory
 from attnsvm.config import ConfigError
 from attnsvm.config.instantiate import instantiate
 from attnsvm.data import sample
@@ -68,7 +59,7 @@ GRIDS = [
 @pytest.mark.parametrize("given", GRIDS, ids=" ".join)
 def test_snapshots_are_counted_without_a_list_of_them(given):
     config = composed(*given)
-    counted, grid = snapshots(config), len(instantiate(config.optimizer, "optimizer").grid())
+    counted, grid = memory.snapshots(config), len(instantiate(config.optimizer, "optimizer").grid())
     assert counted - grid in (range(5) if "optimizer.record=geometric" in given else [0])
 
 
@@ -77,50 +68,52 @@ def test_the_estimate_is_a_lower_bound():
     batch = sample("sphere", n=3, T=4, d=50, trials=1)
     path = train(batch, steps=40, record_every=config.optimizer.record_every)
     held = path.snapshots.nbytes + path.softmax.nbytes
-    (needed,) = [v for names, v in memory_needed(config).items() if "optimizer.steps" in names]
-    assert held <= needed <= held + 1000 * snapshots(config)
+    (needed,) = [
+        v for names, v in memory.memory_needed(config).items() if "optimizer.steps" in names
+    ]
+    assert held <= needed <= held + 1000 * memory.snapshots(config)
     size = 100 * 8 * 50**2  # of one matrix for each instance
     kept = composed("data.d=50", "optimizer.steps=40", "keep_path=true")
     optimal = composed("data.d=50", "selection=optimal", "svm.norms=[nuclear]")
-    for run, matrices in ((config, 1), (kept, 1 + snapshots(kept)), (optimal, 0)):
-        assert disk_needed(run)["trials", "data.d"] == size * matrices  # 0: NaN compresses
+    for run, matrices in ((config, 1), (kept, 1 + memory.snapshots(kept)), (optimal, 0)):
+        assert memory.disk_needed(run)["trials", "data.d"] == size * matrices  # 0: NaN compresses
 
 
 def test_what_fits_is_not_refused(tmp_path):
     config = composed("trials=100000")
-    needed = sum(memory_needed(config).values())
-    for machine in (Machine(GiB, "a job"), Machine(needed, "a job"), None):
-        refuse_without_memory(config, machine)
-    refuse_without_disk(config, tmp_path / "not/there")
+    needed = sum(memory.memory_needed(config).values())
+    for machine in (memory.Machine(GiB, "a job"), memory.Machine(needed, "a job"), None):
+        memory.refuse_without_memory(config, machine)
+    memory.refuse_without_disk(config, tmp_path / "not/there")
     with pytest.raises(ConfigError, match=r"and a job has .* KiB; must be smaller"):
-        refuse_without_memory(config, Machine(needed - 1, "a job"))
+        memory.refuse_without_memory(config, memory.Machine(needed - 1, "a job"))
     with pytest.raises(ConfigError, match=r"of disk space, and .* has .*iB; must be smaller"):
-        refuse_without_disk(composed("trials=1000000000000"), tmp_path)
+        memory.refuse_without_disk(composed("trials=1000000000000"), tmp_path)
 
 
 def test_snapshots_on_a_gpu_are_not_in_the_memory_of_the_job():
     large = ("data.d=1000", "optimizer.steps=3000", "optimizer.record_every=1")
-    gpu, cpu = (Machine(16 * GiB, "a job", gpu=has) for has in (True, False))
+    gpu, cpu = (memory.Machine(16 * GiB, "a job", gpu=has) for has in (True, False))
     for device in ("auto", "cuda"):
-        refuse_without_memory(composed(*large, f"device={device}"), gpu)
+        memory.refuse_without_memory(composed(*large, f"device={device}"), gpu)
     for device, machine in (("cpu", gpu), ("auto", cpu)):
         with pytest.raises(ConfigError, match="must be smaller"):
-            refuse_without_memory(composed(*large, f"device={device}"), machine)
+            memory.refuse_without_memory(composed(*large, f"device={device}"), machine)
 
 
 def test_the_memory_of_a_job_is_what_it_asks_slurm_for(monkeypatch, tmp_path):
     slurm = {"_target_": "hydra_plugins.attnsvm_launcher.slurm.Slurm", "mem_gb": 2}
-    assert job_machine(slurm) == Machine(2 * GiB, "a job (hydra.launcher.mem_gb)")
-    assert job_machine({**slurm, "gres": "gpu:1"}).gpu
-    assert job_machine({**slurm, "mem_gb": None}) is None
-    assert job_machine({**slurm, "additional_parameters": {"mem": "512M"}}) is None
+    assert memory.job_machine(slurm) == memory.Machine(2 * GiB, "a job (hydra.launcher.mem_gb)")
+    assert memory.job_machine({**slurm, "gres": "gpu:1"}).gpu
+    assert memory.job_machine({**slurm, "mem_gb": None}) is None
+    assert memory.job_machine({**slurm, "additional_parameters": {"mem": "512M"}}) is None
     monkeypatch.setenv("MEM_GB", "3")
     from_environment = OmegaConf.create({**slurm, "mem_gb": "${oc.env:MEM_GB}"})
-    assert job_machine(from_environment).memory == 3 * GiB
-    assert job_machine({"_target_": "joblib"}) == this_machine()
+    assert memory.job_machine(from_environment).memory == 3 * GiB
+    assert memory.job_machine({"_target_": "joblib"}) == memory.this_machine()
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     monkeypatch.setattr(usable, "CGROUP_LIMIT", tmp_path / "memory.max")
     for text, limit in (("", physical), ("max\n", physical), ("12345\n", 12345)):
         if text:
             (tmp_path / "memory.max").write_text(text)
-        assert this_machine().memory == usable_memory() == limit
+        assert memory.this_machine().memory == usable_memory() == limit

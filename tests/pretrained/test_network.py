@@ -13,30 +13,24 @@ from attnsvm.data.pretrained.layer import with_one
 
 pytest.importorskip("transformers")
 
-from tests.pretrained.tiny import (
-    HEADS,
-    LAYERS,
-    POSITIONS,
-    D,
-    library,
-    safetensors,
-    tensors,
-    tiny,
-    write,
-)
+from tests.pretrained import tiny as small
 
 TOKENS = torch.randint(3, 90, (4, 7), generator=torch.Generator().manual_seed(0))
 
 
 def as_published(kind: str, prefix: str) -> dict[str, torch.Tensor]:
     """Return the tensors of a tiny model under the names of a checkpoint, with what else it has."""
-    given = {f"{prefix}{name}": tensor for name, tensor in tensors(kind).items()}
+    given = {f"{prefix}{name}": tensor for name, tensor in small.tensors(kind).items()}
     if kind == "gpt2":
-        seen = torch.ones(POSITIONS, POSITIONS).tril().view(1, 1, POSITIONS, POSITIONS)
-        given |= {f"{prefix}h.{at}.attn.bias": seen for at in range(LAYERS)}
+        seen = (
+            torch.ones(small.POSITIONS, small.POSITIONS)
+            .tril()
+            .view(1, 1, small.POSITIONS, small.POSITIONS)
+        )
+        given |= {f"{prefix}h.{at}.attn.bias": seen for at in range(small.LAYERS)}
         return given | {"lm_head.weight": given[f"{prefix}wte.weight"]}  # tied
-    given[f"{prefix}embeddings.position_ids"] = torch.arange(POSITIONS)[None]
-    given[f"{prefix}pooler.dense.weight"] = torch.ones(D, D)
+    given[f"{prefix}embeddings.position_ids"] = torch.arange(small.POSITIONS)[None]
+    given[f"{prefix}pooler.dense.weight"] = torch.ones(small.D, small.D)
     if prefix:  # names of layer norms in old checkpoints, and the head of its training
         for old, new in (("gamma", "weight"), ("beta", "bias")):
             for name in [name for name in given if name.endswith(f"LayerNorm.{new}")]:
@@ -50,11 +44,11 @@ def as_published(kind: str, prefix: str) -> dict[str, torch.Tensor]:
 )
 def test_layers_rows_and_attention_are_those_of_the_library(tmp_path, kind, prefix):
     """Of a checkpoint as published: loaded, run and hooked by us, and loaded by transformers."""
-    where = write(tmp_path / "model", kind)
-    safetensors(where / "model.safetensors", as_published(kind, prefix))
+    where = small.write(tmp_path / "model", kind)
+    small.safetensors(where / "model.safetensors", as_published(kind, prefix))
     layers, last = forward(load(str(where)), TOKENS)
-    network = library(kind).from_pretrained(
-        tiny(kind), dtype=torch.float64, attn_implementation="eager"
+    network = small.library(kind).from_pretrained(
+        small.tiny(kind), dtype=torch.float64, attn_implementation="eager"
     )
     with torch.no_grad():
         expected = network(TOKENS, output_attentions=True, output_hidden_states=True)
@@ -68,12 +62,12 @@ def test_layers_rows_and_attention_are_those_of_the_library(tmp_path, kind, pref
         torch.testing.assert_close(attention, expected.attentions[at], rtol=1e-10, atol=1e-12)
         logits = torch.stack([
             torch.einsum("ntd,de,nke->nkt", with_one(rows), found.W(head), with_one(rows))
-            for head in range(HEADS)
+            for head in range(small.HEADS)
         ], 1).masked_fill(~found.mask[:, None], -torch.inf)  # fmt: skip
         torch.testing.assert_close(logits.softmax(-1), attention)
-    assert len(layers) == LAYERS
+    assert len(layers) == small.LAYERS
     with pytest.raises(ConfigError, match=r"head=3: must be >= 0 and < 3"):
-        layers[0].W(HEADS)
+        layers[0].W(small.HEADS)
 
 
 # --- folders that are not as they must be ---------------------------------------------------------
@@ -82,7 +76,7 @@ def test_layers_rows_and_attention_are_those_of_the_library(tmp_path, kind, pref
 def broken(tmp_path, kind="bert", **fields):
     """Return a copy of a tiny model with other fields in its config."""
     copy = tmp_path / "model"
-    shutil.copytree(tiny(kind), copy)
+    shutil.copytree(small.tiny(kind), copy)
     config = json.loads((copy / "config.json").read_text()) | fields
     (copy / "config.json").write_text(json.dumps(config))
     return copy
@@ -121,20 +115,22 @@ def test_a_model_that_is_not_understood_is_refused_by_name(tmp_path, kind, field
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"bert.embeddings.LayerNorm.gamma": torch.ones(D)}, "has embeddings.*weight twice"),
-        ({"embeddings.LayerNorm.bias": torch.full((D,), torch.nan)}, "has NaN or Inf"),
+        ({"bert.embeddings.LayerNorm.gamma": torch.ones(small.D)}, "has embeddings.*weight twice"),
+        ({"embeddings.LayerNorm.bias": torch.full((small.D,), torch.nan)}, "has NaN or Inf"),
     ],
 )
 def test_numbers_that_are_not_finite_and_two_names_are_refused(tmp_path, change, told):
-    where = write(tmp_path, "bert")
-    safetensors(where / "model.safetensors", tensors("bert") | change)
+    where = small.write(tmp_path, "bert")
+    small.safetensors(where / "model.safetensors", small.tensors("bert") | change)
     with pytest.raises(ConfigError, match=told):
         load(str(where))
 
 
 def test_more_tokens_or_words_than_the_model_has_are_refused():
-    model = load(str(tiny("bert")))
-    with pytest.raises(ConfigError, match=rf"data\.T=17: must be <= {POSITIONS}, the positions"):
+    model = load(str(small.tiny("bert")))
+    with pytest.raises(
+        ConfigError, match=rf"data\.T=17: must be <= {small.POSITIONS}, the positions"
+    ):
         forward(model, torch.zeros(2, 17, dtype=torch.int64))
     with pytest.raises(ConfigError, match="token 98: must be >= 0 and < vocab_size=98"):
         forward(model, TOKENS.clamp(min=98))
@@ -175,7 +171,7 @@ def test_a_folder_is_read_again_after_each_of_its_files_has_changed(tmp_path):
 
 
 def test_sentences_are_truncated_and_short_ones_left_out():
-    bert, gpt2 = (load(str(tiny(kind))) for kind in ("bert", "gpt2"))
+    bert, gpt2 = (load(str(small.tiny(kind))) for kind in ("bert", "gpt2"))
     assert bert.encoded(["abcdef", "ab", "abc"], 5).tolist() == [[1, 68, 69, 70, 2]] * 2
     assert gpt2.encoded(["abcdef", "ab", "abc"], 5).tolist() == [[68, 69, 70, 71, 72]]
     assert bert.encoded(["a"], 5).shape == (0, 5)

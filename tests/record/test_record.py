@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from attnsvm import record
-from attnsvm.record import writers as stream
+from attnsvm.record import folder as stream
 from attnsvm.record.files import CorruptRecordError
 from attnsvm.record.folder import write, write_failure
 from attnsvm.record.provenance import provenance

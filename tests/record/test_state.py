@@ -13,8 +13,8 @@ from attnsvm import record
 from attnsvm.config.identity import run_name
 from attnsvm.record.columns import STATES
 from attnsvm.record.folder import write, write_failure
-from attnsvm.record.lock import LOCK_FILE, HeldError, holder, locked
 from attnsvm.record.provenance import provenance
+from attnsvm.record.state import LOCK_FILE, HeldError, holder, locked
 from attnsvm.sweeps.aggregate import load
 from attnsvm.sweeps.status import main, states
 from tests.command import SMALL, attnsvm

@@ -16,8 +16,7 @@ from attnsvm.sweeps.claims.claim import sources
 from attnsvm.sweeps.verdicts import main, verdict
 from attnsvm.sweeps.verdicts.command import PAGE
 from attnsvm.sweeps.verdicts.derive import COMMITTED, FILE, Entry, Verdict, latest, read, write
-from attnsvm.sweeps.verdicts.page import markdown, terminal
-from attnsvm.sweeps.verdicts.running import perform, runs_of
+from attnsvm.sweeps.verdicts.page import markdown, perform, runs_of, terminal
 from tests.command import attnsvm
 
 COMMAND = "attnsvm.sweeps.verdicts.command"

@@ -12,7 +12,7 @@ from numba import njit
 
 from attnsvm.linalg.simd.arithmetic import any_lane, fill, sqrt, where
 from attnsvm.linalg.simd.array import LaneArray, arrays
-from attnsvm.linalg.simd.matmul import inner, matmul
+from attnsvm.linalg.simd.matmul import add, inner, matmul
 
 RIDGE = 1e-13
 """Relative, on the diagonal: dependent rows leave a Gram matrix singular."""
@@ -105,8 +105,7 @@ def solve(system: Any, f: Any, x: Any, refinements: int) -> None:
                 r[j] -= K[i, j] * x[i]
             r[i] = r[i] - inner(K[i, :i], x) - x[i]
         _substitute(L, pivot, r)
-        for i in range(N):
-            x[i] += r[i]
+        add(x, r, 1.0)
     for i in range(N):
         x[i] *= scale[i]
 

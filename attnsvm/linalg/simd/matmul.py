@@ -152,3 +152,17 @@ def inner(a: LaneArray, b: LaneArray) -> Any:
     for j in range(whole, len(a)):
         c0 += a[j] * b[j]
     return (c0 + c1) + (c2 + c3)
+
+
+@njit(inline="always")
+def rescale(x: LaneArray, factor: Any) -> None:
+    """Multiply the entries of a vector by a number."""
+    for j in range(len(x)):
+        x[j] *= factor
+
+
+@njit(inline="always")
+def add(x: LaneArray, y: LaneArray, factor: Any) -> None:
+    """Add a vector times a number to another one."""
+    for j in range(len(x)):
+        x[j] += factor * y[j]

@@ -16,7 +16,7 @@ from attnsvm.linalg.jit import announced, compiled
 from attnsvm.linalg.simd.arithmetic import any_lane, maximum, sqrt, where
 from attnsvm.linalg.simd.array import LaneArray, reshaped
 from attnsvm.linalg.simd.blocks import blocks_of, of_blocks
-from attnsvm.linalg.simd.matmul import inner
+from attnsvm.linalg.simd.matmul import add, inner, rescale
 
 SWEEPS = 30
 """Largest number of sweeps over all pairs of columns; about six are needed."""
@@ -45,9 +45,7 @@ def svd_columns(A: LaneArray, V: LaneArray, sigma: LaneArray) -> None:
         column = A[j]
         size = sqrt(inner(column, column))
         sigma[j] = size
-        inverse = where(size > 0, 1 / size, 0)
-        for i in range(len(column)):
-            column[i] *= inverse
+        rescale(column, where(size > 0, 1 / size, 0))
 
 
 @njit(inline="always")
@@ -136,16 +134,13 @@ def _complete(A: LaneArray, Q: LaneArray, weights: LaneArray, flips: LaneArray) 
         for k in range(j, p):
             _reflect(A[j, j:], weights[j], Q[k, j:])
     for j in range(q):
-        for i in range(p):
-            Q[j, i] *= flips[j]
+        rescale(Q[j], flips[j])
 
 
 @njit(inline="always")
 def _reflect(v: LaneArray, weight: Any, x: LaneArray) -> None:
     """Write x <- x - w v v^T x."""
-    along = weight * inner(v, x)
-    for i in range(len(x)):
-        x[i] -= along * v[i]
+    add(x, v, -weight * inner(v, x))
 
 
 @compiled(nogil=True, error_model="numpy")

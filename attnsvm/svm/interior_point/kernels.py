@@ -31,14 +31,24 @@ BestOfBlock: Any = arrays(namedtuple("BestOfBlock", "W a upper lower", module=__
 """The best W (p, q) and a (N,), and their bounds, (1,) each."""
 
 
+OF_ALL = """
+    N: margin f inverse_a
+    n p: moved
+    p: weight
+    q: both
+    R p: block
+"""
+"""Work arrays of all methods; weight, both and block are for `gram_block`."""
+
+
 def workspace(module: str, layout: str) -> Any:
-    """Return a type of named arrays with a function `new`, from lines `axes: names`.
+    """Return a type of named arrays with a function `new`, from lines `axes: names`, and `OF_ALL`.
 
     The axes are n samples of R rows, N = n R, spans of p and q dimensions, P = p + q,
     r = min(p, q), 1, the products pq and PP, and the columns of a `panel`. The type must be the
     global name `Work` of the module.
     """
-    lines = [line.split(":") for line in layout.strip().splitlines()]
+    lines = [line.split(":") for line in f"{layout.strip()}{OF_ALL}".splitlines()]
     axes = {name: line[0].split() for line in lines for name in line[1].split()}
     work = blocks.workspace(module, axes)
 

@@ -10,6 +10,7 @@ from attnsvm.linalg.simd import cholesky
 from attnsvm.linalg.simd.arithmetic import any_lane, fill, maximum, where
 from attnsvm.linalg.simd.array import LaneArray, arrays
 from attnsvm.linalg.simd.cholesky import System
+from attnsvm.linalg.simd.matmul import add
 from attnsvm.svm.interior_point import kernels
 from attnsvm.svm.interior_point.loop import BOUNDARY, PATIENCE, STEPS
 
@@ -20,15 +21,11 @@ Work = kernels.workspace(
     __name__,
     """
     p q: M dM theta skew c fixed g shift cU cV
-    N: margin b f cs inverse_a
-    n p: moved
-    p: weight
-    q: both
-    R p: block
+    N: b cs
     1 1: E
     """,
 )
-"""Of c, the max norm needs one entry; weight, both, block and E are for `gram_block`."""
+"""Of c, the max norm needs one entry; E is for `gram_block`."""
 
 
 @compiled(**kernels.KERNEL)
@@ -64,7 +61,6 @@ def _sizes(W: LaneArray, M: LaneArray, is_max: bool) -> Any:
 @njit
 def _step(rows: Any, x: Any, dx: Any, z: Any, system: Any, is_max: bool) -> None:
     m, N, cU, cV = len(x.U), len(x.s), z.cU.flat, z.cV.flat
-    W, dW = x.W.flat, dx.W.flat
     _factor(rows, x, z, system, is_max)
     now, after, order = fill(0.0), fill(0.0), fill(2.0 * m)
     for i in range(m):
@@ -91,17 +87,14 @@ def _step(rows: Any, x: Any, dx: Any, z: Any, system: Any, is_max: bool) -> None
         z.cs[k] += aim - dx.s[k] * dx.a[k]
     _find_direction(rows, x, dx, z, system, is_max)
     primal, dual = _lengths(x, dx, z, BOUNDARY)
-    for i in range(m):
-        W[i] += primal * dW[i]
-        x.U[i] += primal * dx.U[i]
-        x.V[i] += primal * dx.V[i]
-        x.YU[i] += dual * dx.YU[i]
-        x.YV[i] += dual * dx.YV[i]
-    for i in range(len(x.t)):
-        x.t[i] += primal * dx.t[i]
-    for k in range(N):
-        x.s[k] += primal * dx.s[k]
-        x.a[k] += dual * dx.a[k]
+    add(x.W.flat, dx.W.flat, primal)
+    add(x.t, dx.t, primal)
+    add(x.U, dx.U, primal)
+    add(x.V, dx.V, primal)
+    add(x.YU, dx.YU, dual)
+    add(x.YV, dx.YV, dual)
+    add(x.s, dx.s, primal)
+    add(x.a, dx.a, dual)
 
 
 @njit

@@ -14,7 +14,7 @@ from attnsvm.linalg.simd import cholesky
 from attnsvm.linalg.simd.arithmetic import any_lane, fill, where
 from attnsvm.linalg.simd.array import arrays
 from attnsvm.linalg.simd.cholesky import BISECTIONS, RESOLVED, System
-from attnsvm.linalg.simd.matmul import inner
+from attnsvm.linalg.simd.matmul import add, inner, rescale
 from attnsvm.linalg.simd.matmul import matmul as multiply
 from attnsvm.svm.interior_point import kernels, loop
 
@@ -34,11 +34,9 @@ Work = kernels.workspace(
     P n: right
     n q: ZT
     n n: Y_queries V_queries
-    N: inverse_a complement f f0 margin correction
+    N: complement f0 correction
     P: pivot
     P panel: panel
-    n p: moved
-    R p: block
     """,
 )
 """V = S^{-1}, G = I - M^T M, Y_rows = D Y_11, Y_cross = D Y_12 Z^T, Y_queries = Z Y_22 Z^T."""
@@ -88,12 +86,9 @@ def _step(rows: Any, x: Any, dx: Any, z: Any, system: Any, trace: Any) -> None:
     work = z.X, z.L, z.pivot, z.panel
     primal = loop.BOUNDARY * cholesky.largest_definite_step(x.Y, dx.Y, work, 1 / primal)
     dual = loop.BOUNDARY * _dual_length(z, 1 / dual)
-    for i in range(P):
-        for j in range(P):
-            x.Y[i, j] += primal * dx.Y[i, j]
-    for k in range(N):
-        x.s[k] += primal * dx.s[k]
-        x.a[k] += dual * dx.a[k]
+    add(x.Y.flat, dx.Y.flat, primal)
+    add(x.s, dx.s, primal)
+    add(x.a, dx.a, dual)
 
 
 @njit
@@ -130,8 +125,7 @@ def _factor_schur(rows: Any, x: Any, z: Any, system: Any) -> None:
     for k in range(N):
         for e in range(p):
             z.V_rows[k, e] = 2 * (z.V_rows[k, e] + D[k, e])
-        for j in range(n):
-            z.V_cross[k, j] *= 2
+        rescale(z.V_cross[k], 2)
     for i in range(n):
         for j in range(i + 1):
             by_V, by_Y = 2 * z.V_queries[i, j], z.Y_queries[i, j]
@@ -220,8 +214,7 @@ def _find_direction(rows: Any, x: Any, dx: Any, z: Any, system: Any, refine: Any
                 left = z.f[k] + x.s[k] * z.inverse_a[k] * dx.a[k]
                 z.f[k] = where(refine & (rows.real[k] > 0.5), z.f0[k] - left, 0)
             cholesky.solve(system, z.f, z.correction, 0)
-            for k in range(N):
-                dx.a[k] += z.correction[k]
+            add(dx.a, z.correction, 1.0)
             kernels.combine_block(rows.D, rows.Z, dx.a, z.dM, z.moved)
     _times_dual(z, x.Y)
     for i in range(P):

@@ -25,16 +25,7 @@ import torch
 from torch import Tensor
 
 from attnsvm.norm import Norm, Schatten, conjugate, thin_svd
-from attnsvm.svm.interior_point import power_step
-from attnsvm.svm.interior_point.loop import (
-    BOUNDARY,
-    CLOSE,
-    SMALL,
-    Cone,
-    Point,
-    size_of,
-    step_length,
-)
+from attnsvm.svm.interior_point import loop, power_step
 from attnsvm.svm.interior_point.rows import Rows, largest, svd, total
 
 FACTOR = 1.75
@@ -57,7 +48,7 @@ and the map of X to U X V^T.
 """
 
 
-class Power(Cone[Point]):
+class Power(loop.Cone[loop.Point]):
     """The l_p or the Schatten p norm."""
 
     compiled: ClassVar[Any] = power_step
@@ -72,21 +63,21 @@ class Power(Cone[Point]):
         """Return whether the norm is one of singular values, p, and q."""
         return isinstance(self.norm, Schatten), self.p, self.q
 
-    def start(self, W: Tensor, a: Tensor) -> Point:
+    def start(self, W: Tensor, a: Tensor) -> loop.Point:
         """Return a point whose multipliers are scaled for the greatest dual objective."""
         W, s, a = self.near(W, a)
-        powers = size_of(self.norm.dual, self.rows.combine(a)) ** self.q
+        powers = loop.size_of(self.norm.dual, self.rows.combine(a)) ** self.q
         # maximises h^T a - sum |M(a)|^q / q
-        return Point(W, s, a * (total(self.rows.h * a) / powers) ** (1 / (self.q - 1)))
+        return loop.Point(W, s, a * (total(self.rows.h * a) / powers) ** (1 / (self.q - 1)))
 
-    def at(self, x: Point) -> tuple[Point, Tensor]:
+    def at(self, x: loop.Point) -> tuple[loop.Point, Tensor]:
         """Return the point and M(a); for p < 2, W = Psi^{-1}(M(a))."""
         M = self.rows.combine(x.a)
         if self.p > 2:
             return x, M
-        return Point(_signed_power(self.norm, M, self.q - 1), x.s, x.a), M
+        return loop.Point(_signed_power(self.norm, M, self.q - 1), x.s, x.a), M
 
-    def step(self, x: Point, M: Tensor, margin: Tensor) -> Point:
+    def step(self, x: loop.Point, M: Tensor, margin: Tensor) -> loop.Point:
         """Return the point after a step of Mehrotra's method."""
         rows, schatten = self.rows, isinstance(self.norm, Schatten)
         derivative = self._of_singular_values if schatten else self._of_entries
@@ -95,37 +86,37 @@ class Power(Cone[Point]):
         rs = rows.h - margin + rows.on_inequalities(x.s) - shift
         solve = rows.solver(turned.gram(theta, beta), x.s, x.a)
 
-        def direction(cs: Tensor) -> Point:
+        def direction(cs: Tensor) -> loop.Point:
             da = solve(rs + rows.on_inequalities(cs / x.a))
             ds = rows.on_inequalities((cs - x.s * da) / x.a)
             if self.p < 2:
-                return Point(torch.zeros_like(x.W), ds, da)
-            return Point(back(weighed(theta, beta, turned.combine(da) + rest)), ds, da)
+                return loop.Point(torch.zeros_like(x.W), ds, da)
+            return loop.Point(back(weighed(theta, beta, turned.combine(da) + rest)), ds, da)
 
         sa, now = x.s * x.a, self.mean(x)
         dx = direction(-sa)
         after = self.mean(self._moved(x, dx, 1.0))
         aim = now * (after / now).clamp(max=1.0) ** 3  # a predictor may end farther away
-        return self._moved(x, direction(aim - sa - dx.s * dx.a), BOUNDARY)
+        return self._moved(x, direction(aim - sa - dx.s * dx.a), loop.BOUNDARY)
 
-    def _moved(self, x: Point, dx: Point, back: float) -> Point:
+    def _moved(self, x: loop.Point, dx: loop.Point, back: float) -> loop.Point:
         """Return the point after `back` times the largest step."""
         a = torch.where(self.rows.inequality, x.a, 1.0)
-        t = step_length((x.s, dx.s), (a, self.rows.on_inequalities(dx.a)), back=back)
+        t = loop.step_length((x.s, dx.s), (a, self.rows.on_inequalities(dx.a)), back=back)
         return x.moved(dx, t, t, ())
 
-    def _of_entries(self, x: Point, M: Tensor) -> Derivative:
+    def _of_entries(self, x: loop.Point, M: Tensor) -> Derivative:
         if self.p < 2:
             theta, rest = (self.q - 1) * M.abs() ** (self.q - 2), torch.zeros_like(M)
         else:
             size, e = x.W.abs(), self.p - 1
             powers = size**e
-            floor = (SMALL * largest(size)) ** e
+            floor = (loop.SMALL * largest(size)) ** e
             away = torch.maximum(torch.maximum(powers, M.abs()), floor)
             theta, rest = away ** ((1 - e) / e) / e, M - x.W.sign() * powers
         return self.rows, theta, None, rest, lambda X: X
 
-    def _of_singular_values(self, x: Point, M: Tensor) -> Derivative:
+    def _of_singular_values(self, x: loop.Point, M: Tensor) -> Derivative:
         inverse = self.p > 2
         U, sigma, V = svd(x.W if inverse else M)
         exponent = self.p - 1 if inverse else self.q - 1
@@ -151,11 +142,11 @@ def _divided_differences(
     sigma: Tensor, exponent: float, inverse: bool, shape: tuple[int, ...]
 ) -> tuple[Tensor, Tensor]:
     """Return theta (p, q) and beta (r, r) of x -> x^exponent, or of the inverse derivative."""
-    x = torch.maximum(sigma, SMALL * sigma[:, :1])
+    x = torch.maximum(sigma, loop.SMALL * sigma[:, :1])
     f, r = x**exponent, sigma.shape[1]
     y, g = x.mT, f.mT
     plus = (f + g) / (x + y)
-    apart = (x - y).abs() > CLOSE * torch.maximum(x, y)
+    apart = (x - y).abs() > loop.CLOSE * torch.maximum(x, y)
     slope = torch.where(apart, (f - g) / (x - y), exponent * plus)
     single = f / x
     if inverse:

@@ -10,6 +10,7 @@ from attnsvm.linalg.simd import cholesky
 from attnsvm.linalg.simd.arithmetic import any_lane, exp, fill, logarithm, maximum, where
 from attnsvm.linalg.simd.array import LaneArray, arrays
 from attnsvm.linalg.simd.cholesky import System
+from attnsvm.linalg.simd.matmul import add
 from attnsvm.linalg.simd.matmul import matmul as multiply
 from attnsvm.linalg.simd.svd import full_svd
 from attnsvm.svm.interior_point import kernels
@@ -28,11 +29,7 @@ Work = kernels.workspace(
     r: sigma powers first second
     N p: D
     n q: Z
-    N: margin shift f cs inverse_a
-    n p: moved
-    p: weight
-    q: both
-    R p: block
+    N: shift cs
     pq: columns
     """,
 )
@@ -149,9 +146,8 @@ def _step(
         z.cs[k] += aim - dx.s[k] * dx.a[k]
     _find_direction(rows, x, dx, z, system)
     t = _length(x, dx, z, BOUNDARY)
-    for k in range(N):
-        x.s[k] += t * dx.s[k]
-        x.a[k] += t * dx.a[k]
+    add(x.s, dx.s, t)
+    add(x.a, dx.a, t)
     if p > 2:
         _move(x, dx, z, t, schatten)
 
@@ -174,16 +170,12 @@ def _length(x: Any, dx: Any, z: Any, back: float) -> Any:
 def _move(x: Any, dx: Any, z: Any, t: Any, schatten: bool) -> None:
     """Add t U Theta(M(da) + rest) V^T to W."""
     kernels.combine_block(z.D, z.Z, dx.a, z.X, z.moved)
-    for i in range(x.W.shape[0]):
-        for j in range(x.W.shape[1]):
-            z.X[i, j] += z.rest[i, j]
+    add(z.X.flat, z.rest.flat, 1.0)
     kernels.weigh(z.theta, z.beta, z.X, z.Y)
     if schatten:
         multiply(z.X, z.U.T, z.Y)
         multiply(z.Y, z.X, z.V)
-    for i in range(x.W.shape[0]):
-        for j in range(x.W.shape[1]):
-            x.W[i, j] += t * z.Y[i, j]
+    add(x.W.flat, z.Y.flat, t)
 
 
 @njit

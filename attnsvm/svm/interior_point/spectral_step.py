@@ -10,6 +10,7 @@ from attnsvm.linalg.simd import cholesky, matmul
 from attnsvm.linalg.simd.arithmetic import any_lane, fill, sqrt
 from attnsvm.linalg.simd.array import LaneArray, arrays
 from attnsvm.linalg.simd.cholesky import System, inverse_cholesky, largest_definite_step
+from attnsvm.linalg.simd.matmul import add
 from attnsvm.linalg.simd.matmul import matmul as multiply
 from attnsvm.linalg.simd.svd import full_svd
 from attnsvm.svm.interior_point import kernels
@@ -34,11 +35,7 @@ Work = kernels.workspace(
     r: cosine
     N p: D
     n q: Z
-    N: margin c f cs inverse_a
-    n p: moved
-    p: weight
-    q: both
-    R p: block
+    N: c cs
     PP: columns
     P: first second pivot
     P panel: panel
@@ -254,9 +251,8 @@ def _move(x: Any, dx: Any, z: Any) -> None:
         for j in range(x.W.shape[1]):
             x.W[i, j] = stretch * x.W[i, j] + primal * dx.W[i, j]
     x.t[0] *= stretch
-    for k in range(len(x.s)):
-        x.s[k] += primal * dx.s[k]
-        x.a[k] += dual * dx.a[k]
+    add(x.s, dx.s, primal)
+    add(x.a, dx.a, dual)
 
 
 @njit

@@ -15,7 +15,7 @@ from attnsvm.linalg.simd.arithmetic import any_lane, exp, fill, fma, maximum, mi
 from attnsvm.linalg.simd.array import LaneArray, arrays
 from attnsvm.linalg.simd.blocks import Shapes, Workspace, workspace
 from attnsvm.linalg.simd.loss import feature, slope
-from attnsvm.linalg.simd.matmul import matmul_inline
+from attnsvm.linalg.simd.matmul import matmul_inline, rescale
 
 TILE = 384
 """Token entries that are processed together: 384 of 64 bytes, 24 KB, fit the L1 cache."""
@@ -154,8 +154,7 @@ def _predict(data: Instance, work: Workspace, update: Update, first: int, last: 
         if not update.exact:
             factor, exponent = factor * exp(exponent), fill(0.0)
         factor *= data.weights[i]
-        for j in range(k):
-            work.w[i, j] *= factor
+        rescale(work.w[i], factor)
         work.size[i] += exponent
 
 

@@ -24,9 +24,19 @@ from attnsvm.optimizer import GD, FirstOrder, Momentum, Muon, NormalizedGD, Sign
 from attnsvm.optimizer.base import Optimizer, Report
 from attnsvm.parameterization import KQ, Variables, W
 from attnsvm.problem import ProblemBatch
-from attnsvm.training.compiled.directions import CODES, FROBENIUS, L1, MAX, MUON, PLAIN, Direction
 from attnsvm.training.compiled.gradient import Instance, Update, Work, shapes_of_work
-from attnsvm.training.compiled.steps import Kept, Variable, take_steps
+from attnsvm.training.compiled.steps import (
+    CODES,
+    FROBENIUS,
+    L1,
+    MAX,
+    MUON,
+    PLAIN,
+    Direction,
+    Kept,
+    Variable,
+    take_steps,
+)
 from attnsvm.training.schedule import BlockSteps, Stretch
 from attnsvm.training.trajectory import SnapshotRecorder
 

@@ -30,7 +30,7 @@ from attnsvm.linalg.simd.arithmetic import (
 )
 from attnsvm.linalg.simd.array import LaneArray
 from attnsvm.linalg.simd.blocks import Workspace
-from attnsvm.linalg.simd.matmul import matmul
+from attnsvm.linalg.simd.matmul import add, matmul, rescale
 from attnsvm.transformer.compiled.layout import (
     Data,
     Sizes,
@@ -117,8 +117,7 @@ def _compare_copies(
         if sizes.values:
             _through_values(data.V[layer, 0], pair, exact, work.part[: d + 1], work.back.flat[:d])
     if sizes.residual:
-        for j in range(d):
-            exact[j] *= np.sqrt(0.5)
+        rescale(exact[:d], np.sqrt(0.5))
     normalize(exact)
     if sizes.width > 0:
         a, b = work.hidden[layer, i, p], work.hidden[layer, i, q]
@@ -149,7 +148,7 @@ def gather_away(
     away: LaneArray, size: LaneArray, top: Any, pairs: LaneArray, apart: LaneArray
 ) -> None:
     """Write x_t - x_top (T, d) and its exponents (T,) of a row, from differences of two rows."""
-    T, d = away.shape
+    T = len(away)
     away[:] = 0.0
     size[:] = -np.inf
     for u in range(T):
@@ -160,8 +159,7 @@ def gather_away(
                     p, q = min(t, u), max(t, u)
                     size[t] = where(is_top, apart[p, q], size[t])
                     sign = where(is_top, 1.0 if t < u else -1.0, 0)
-                    for j in range(d):
-                        away[t, j] += sign * pairs[p, q, j]
+                    add(away[t], pairs[p, q], sign)
 
 
 @njit

@@ -8,6 +8,7 @@ from numba import njit
 from attnsvm.linalg.simd.arithmetic import exp, fill, logarithm, maximum, where
 from attnsvm.linalg.simd.array import LaneArray, arrays
 from attnsvm.linalg.simd.blocks import Shapes, workspace
+from attnsvm.linalg.simd.matmul import rescale
 
 FIRST, MEAN, EVERY = 0, 1, 2
 """Codes of the readouts."""
@@ -147,9 +148,7 @@ def normalize(v: LaneArray) -> None:
     size = largest_entry(v[:d])
     some = size > 0
     size = where(some, size, 1)
-    inverse = 1 / size
-    for j in range(d):
-        v[j] *= inverse
+    rescale(v[:d], 1 / size)
     v[d] = where(some, v[d] + logarithm(size), -np.inf)
 
 

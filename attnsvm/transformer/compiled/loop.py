@@ -24,12 +24,11 @@ from attnsvm.linalg.jit import compiled
 from attnsvm.linalg.simd.arithmetic import any_lane, exp, fill, maximum, sqrt, where
 from attnsvm.linalg.simd.array import LaneArray
 from attnsvm.linalg.simd.blocks import Workspace
-from attnsvm.linalg.simd.matmul import inner, matmul
+from attnsvm.linalg.simd.matmul import add, inner, matmul, rescale
 from attnsvm.optimizer.base import TINY
-from attnsvm.transformer.compiled.backward import backward, readout, through_mlp
 from attnsvm.transformer.compiled.copies import begin
-from attnsvm.transformer.compiled.forward import forward
 from attnsvm.transformer.compiled.layout import Data, Sizes, attending, largest_entry, queries
+from attnsvm.transformer.compiled.passes import backward, forward, readout, through_mlp
 
 SQUARABLE = 1e-100
 """Largest entry of a matrix, or its inverse, from which on squares are ordinary numbers."""
@@ -45,15 +44,13 @@ def _weigh(rows: LaneArray, exponents: LaneArray, partners: LaneArray) -> None:
     The largest is over the rows that add to a sum of products with `partners` (count, width):
     neither of the two is zero. The others are not needed, and become zero if they are above it.
     """
-    count, d = rows.shape
+    count = len(rows)
     largest = fill(-np.inf)
     for k in range(count):
         counts = (largest_entry(partners[k]) > 0) & (largest_entry(rows[k]) > 0)
         largest = maximum(where(counts, exponents[k], -np.inf), largest)
     for k in range(count):
-        share = where(exponents[k] > largest, 0, exp(exponents[k] - largest))
-        for j in range(d):
-            rows[k, j] *= share
+        rescale(rows[k], where(exponents[k] > largest, 0, exp(exponents[k] - largest)))
 
 
 @njit(inline="always")
@@ -124,16 +121,12 @@ def _descend(V: LaneArray, G: LaneArray, eta: float) -> None:
 
     G is divided by its largest entry where its squares would not be ordinary numbers.
     """
-    v, g = V.flat, G.flat
+    g = G.flat
     size = largest_entry(g)
     ordinary = (size > SQUARABLE) & (size < 1 / SQUARABLE)
     if any_lane(~ordinary):
-        inverse = where(ordinary, 1, 1 / maximum(size, fill(TINY)))
-        for j in range(len(g)):
-            g[j] *= inverse
-    step = eta / (sqrt(inner(g, g)) + TINY)
-    for j in range(len(v)):
-        v[j] -= step * g[j]
+        rescale(g, where(ordinary, 1, 1 / maximum(size, fill(TINY))))
+    add(V.flat, g, -eta / (sqrt(inner(g, g)) + TINY))
 
 
 @njit

@@ -1,4 +1,4 @@
-"""The backward pass of one layer, compiled: eight instances a vector."""
+"""The forward pass of all layers and the backward pass of one, compiled for eight instances."""
 
 from typing import Any
 
@@ -9,8 +9,8 @@ from attnsvm.linalg.simd.arithmetic import exp, fill, maximum, where
 from attnsvm.linalg.simd.array import LaneArray
 from attnsvm.linalg.simd.blocks import Workspace
 from attnsvm.linalg.simd.loss import feature, slope
-from attnsvm.linalg.simd.matmul import inner, matmul
-from attnsvm.transformer.compiled.forward import add_residual
+from attnsvm.linalg.simd.matmul import add, inner, matmul, rescale
+from attnsvm.transformer.compiled.copies import compare_rows, gather_away
 from attnsvm.transformer.compiled.layout import (
     EVERY,
     MEAN,
@@ -20,6 +20,120 @@ from attnsvm.transformer.compiled.layout import (
     forget_zeros,
     queries,
 )
+
+
+@njit
+def forward(data: Data, work: Workspace, sizes: Sizes, W: LaneArray) -> None:
+    """Write rows, logits, attention, U and differences of rows of every layer."""
+    for layer in range(sizes.L):
+        R = queries(sizes, layer)
+        x, above = work.x[layer], work.x[layer + 1]
+        for h in range(sizes.H):
+            matmul(attending(work.U[layer, h], R), attending(x, R), W[layer, h].T)
+        for i in range(sizes.n):
+            _mix(data, work, sizes, layer, i, R)
+        if sizes.width > 0:
+            hidden, M1, M2 = work.hidden[layer], data.M1[layer], data.M2[layer]
+            expand(above, work.mixed[layer], hidden, M1, M2, R)
+        for i in range(sizes.n if layer < sizes.L - 1 else 0):
+            compare_rows(data, work, sizes, W, layer, i)
+
+
+@njit(inline="always")
+def _mix(data: Data, work: Workspace, sizes: Sizes, layer: int, i: int, R: int) -> None:
+    """Write the first R rows of a sequence after attention: y = (x + sum_h V^T X^T s / sqrt(H))."""
+    x, d = work.x[layer, i], sizes.d
+    out = work.mixed[layer, i] if sizes.width > 0 else work.x[layer + 1, i]
+    share = 1 / np.sqrt(sizes.H)
+    for k in range(R):
+        for j in range(d):
+            out[k, j] = x[k, j] if sizes.residual else fill(0.0)
+    for h in range(sizes.H):
+        logits, s = work.logits[layer, h, i], work.s[layer, h, i]
+        top, away, size = work.top[layer, h, i], work.away[layer, h, i], work.size[layer, h, i]
+        matmul(logits[:R], work.U[layer, h, i, :R], x.T)
+        _attend(logits, s, top, work.inverse[layer, h, i], data.bias[i], R)
+        for k in range(R):
+            apart = work.apart[layer, i]
+            if layer == 0:
+                _away_from_top(away[k], size[k], x, top[k], apart)
+            else:
+                gather_away(away[k], size[k], top[k], work.pairs[layer, i], apart)
+        mean = work.rows[:R]
+        matmul(mean, s[:R], x)
+        if sizes.values:
+            mean = work.more_rows[:R]
+            matmul(mean, work.rows[:R], data.V[layer, h])
+        for k in range(R):
+            add(out[k], mean[k], share)
+    if sizes.residual:
+        for k in range(R):
+            rescale(out[k], np.sqrt(0.5))
+
+
+@njit
+def _attend(
+    logits: LaneArray, s: LaneArray, top: LaneArray, inverse: LaneArray, bias: LaneArray, R: int
+) -> None:
+    """Write `top`, `inverse`, centred logits and attention of the first R rows of one head."""
+    T = len(logits)
+    for k in range(R):
+        largest, place, total = fill(-np.inf), fill(0.0), fill(0.0)
+        for t in range(T):
+            logit = logits[k, t] + bias[k, t]
+            logits[k, t] = logit
+            place = where(logit > largest, t, place)
+            largest = maximum(logit, largest)
+        for t in range(T):
+            centred = logits[k, t] - largest
+            e = exp(centred)
+            logits[k, t], s[k, t] = centred, e
+            total += e
+        inverse[k], top[k] = 1 / total, place
+        rescale(s[k], inverse[k])
+
+
+@njit
+def _away_from_top(
+    away: LaneArray, size: LaneArray, x: LaneArray, top: Any, apart: LaneArray
+) -> None:
+    """Write x_t - x_top and its exponents in the first layer, whose rows are as drawn."""
+    T, d = x.shape
+    for t in range(T):
+        size[t] = -np.inf
+        for u in range(T):
+            if u != t:
+                size[t] = where(top == u, apart[min(t, u), max(t, u)], size[t])
+    for j in range(d):
+        x_top = x[0, j]
+        for t in range(1, T):
+            x_top = where(top == t, x[t, j], x_top)
+        for t in range(T):
+            away[t, j] = x[t, j] - x_top
+
+
+@njit
+def expand(
+    out: LaneArray, y: LaneArray, hidden: LaneArray, M1: LaneArray, M2: LaneArray, R: int
+) -> None:
+    """Write hidden units relu(M1^T y) and the rows (y + M2^T relu(M1^T y)) / sqrt(2)."""
+    out, y, hidden = attending(out, R), attending(y, R), attending(hidden, R)
+    matmul(hidden, y, M1)
+    rows, width = hidden.shape
+    for k in range(rows):
+        for j in range(width):
+            hidden[k, j] = where(hidden[k, j] > 0, hidden[k, j], 0)
+    matmul(out, hidden, M2)
+    add_residual(out, y, out)
+
+
+@njit(inline="always")
+def add_residual(out: LaneArray, y: LaneArray, added: LaneArray) -> None:
+    """Write (y + added) / sqrt(2)."""
+    rows, d = out.shape
+    for k in range(rows):
+        for j in range(d):
+            out[k, j] = (y[k, j] + added[k, j]) * np.sqrt(0.5)
 
 
 @njit
@@ -42,9 +156,7 @@ def readout(data: Data, work: Workspace, sizes: Sizes) -> None:
                 value += h
                 w[p] = dh
             factor, exponent = slope(data.Y[i, position] * value, sizes.loss, sizes.target)
-            factor *= data.weights[i, position] * share
-            for p in range(k):
-                w[p] *= factor
+            rescale(w, factor * (data.weights[i, position] * share))
             work.w_exponent[i, position] = exponent
             for t in range(T):
                 is_read = sizes.readout == MEAN or t == position
@@ -67,10 +179,8 @@ def backward(data: Data, work: Workspace, sizes: Sizes, W: LaneArray, layer: int
             matmul(r, attending(work.g, R), data.V[layer, h].T)
         else:
             r[:] = attending(work.g, R)
-        rows, d = r.shape
-        for k in range(rows):
-            for j in range(d):
-                r[k, j] *= share
+        for k in range(len(r)):
+            rescale(r[k], share)
     for i in range(sizes.n):
         for h in range(sizes.H):
             logits, inverse = work.logits[layer, h, i], work.inverse[layer, h, i]
@@ -90,22 +200,21 @@ def backward(data: Data, work: Workspace, sizes: Sizes, W: LaneArray, layer: int
             _begin_below(work, sizes, layer, i, R)
             for h in range(sizes.H):
                 as_value, as_key = work.square[:R], work.q[h, :R]
-                c, common, below = work.c[i], work.c_below[i], work.g_below[i]
+                c, common, below = work.c[i], work.c_below[i], work.g_below[i].flat
                 inverse = work.inverse[layer, h, i]
                 _weigh_as_keys(as_value, as_key, work.q_exponent[h], work.logits[layer, h, i],
                                inverse, c, common)  # fmt: skip
                 matmul(work.rows, as_value.T, work.r[layer, h, i, :R])
-                _add(below, work.rows)
+                add(below, work.rows.flat, 1.0)
                 matmul(work.rows, as_key.T, work.U[layer, h, i, :R])
-                _add(below, work.rows)
+                add(below, work.rows.flat, 1.0)
     if layer > 0:
         for h in range(sizes.H):
             matmul(attending(work.back, R), attending(work.P[layer, h], R), W[layer, h])
             for i in range(sizes.n):
                 for k in range(R):
                     share_k = exp(work.P_exponent[layer, h, i, k] - work.c_below[i, k])
-                    for j in range(sizes.d):
-                        work.g_below[i, k, j] += share_k * work.back[i, k, j]
+                    add(work.g_below[i, k], work.back[i, k], share_k)
         work.g[:] = work.g_below
         work.c[:] = work.c_below
         forget_zeros(work.g.rows, work.c.flat)
@@ -195,14 +304,6 @@ def _weigh_as_keys(
         for t in range(T):
             as_value[k, t] = inverse[k] * exp(logits[k, t] + c[k] - common[t])
             as_key[k, t] *= exp(exponent[k, t] - common[t])
-
-
-@njit
-def _add(total: LaneArray, A: LaneArray) -> None:
-    rows, columns = total.shape
-    for i in range(rows):
-        for j in range(columns):
-            total[i, j] += A[i, j]
 
 
 @njit
