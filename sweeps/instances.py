@@ -17,7 +17,7 @@ BEGIN, ROWS = "first seed of the run", "rows of an instance"
 
 SEEDED = (
     "sphere", "sphere_in_span", "orthonormal", "paths_far", "paths_near", "digits", "pretrained",
-    "prompt", "planted", "token_graph",
+    "prompt", "planted", "token_graph", "classes", "contexts",
 )  # fmt: skip
 """Options of `data` of which a seed alone gives the instance, whatever run it is in."""
 

@@ -236,6 +236,52 @@ class TextConfig(VocabularyConfig, name="text", target="Text"):
     text: str | None = None
 
 
+@dataclass
+class ClassifierConfig(DataConfig):
+    """Points with labels, for a linear classifier: with loss=log its cross-entropy."""
+
+    n: int = 24
+    d: int = 8
+    K: int = 6
+
+    @property
+    def T(self) -> int:
+        """Return the tokens of a sample: one for each class."""
+        return self.K
+
+    @property
+    def dimension(self) -> int:
+        """Return the dimension of tokens and queries."""
+        return max(self.K, self.d)
+
+
+class ClassesConfig(ClassifierConfig, name="classes", target="Classes"):
+    """Gaussian points that a linear classifier separates; with loss=log its cross-entropy."""
+
+    margin: float = 0.5
+
+
+class ContextsConfig(ClassifierConfig, name="contexts", target="Contexts"):
+    """Contexts with several next tokens each, for a linear decoder; with loss=log."""
+
+    contexts: int = 4
+    support: int = 2
+    scores: str = "label"
+
+    def _broken(self) -> Broken:
+        if self.contexts > self.n:
+            yield "contexts", f"<= n={self.n}: each has a sample"
+        if self.support > self.K:
+            yield "support", f"<= K={self.K}: they are of the vocabulary"
+
+
+class ClassesFileConfig(DataConfig, name="classes_file", target="ClassesFile"):
+    """Your own points and labels, for a linear classifier: an .npz file with X (n,d), y (n,)."""
+
+    path: str = MISSING
+    K: int = 0
+
+
 class PretrainedConfig(DataConfig, name="pretrained", target="Pretrained"):
     """A head of a pretrained model on sentences of a text."""
 
@@ -269,7 +315,7 @@ class ExponentialLossConfig(LossConfig, name="exponential", target="Exponential"
 
 
 class LogLossConfig(LossConfig, name="log", target="Log"):
-    """-log(u), of a probability u > 0: with data=token_graph."""
+    """-log(u), of a probability u > 0: with data=token_graph, classes, contexts."""
 
 
 class LinearLossConfig(LossConfig, name="linear", target="LinearLoss"):

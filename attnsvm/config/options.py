@@ -64,6 +64,9 @@ class SampleOptions(TypedDict, total=False):
     graph: str
     embeddings: str
     output: str
+    margin: float
+    contexts: int
+    support: int
     train: bool
     width: int
     lam: float

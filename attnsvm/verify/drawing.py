@@ -67,6 +67,7 @@ class Drawing:
         """Raise ValueError if an instance is too large to be drawn."""
         data, model, head = self.config.data, vars(self.config.model), vars(self.config.head)
         n, T, d = (int(getattr(data, name, 1)) for name in "nTd")
+        d = max(d, getattr(data, "dimension", 1))
         copies = model.get("layers", 1) * max(model.get("heads", 1) * d, model.get("mlp", 0), 1)
         sizes = n * T * d * (T if "layers" in model or "causal" in model else 1)
         width = head.get("width", d if isinstance(self.config.head, groups.ReluHeadConfig) else 1)

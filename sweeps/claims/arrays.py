@@ -88,6 +88,20 @@ def head_margin_gap(arrays: Arrays) -> np.ndarray:
     return gaps
 
 
+def odds_missed(arrays: Arrays) -> np.ndarray:
+    """Return by how much log-odds at W_fin differ from those of the labels, at most.
+
+    0 where some W has all of these. Samples of equal queries have the same tokens, in one order.
+    """
+    same = (arrays["Z"][:, :, None] == arrays["Z"][:, None]).all(axis=-1).astype(float)
+    labels = np.eye(arrays["scores"].shape[2])[arrays["scores"].argmax(axis=2)]
+    counts, inside = same @ labels, arrays["attended"].astype(bool)
+    differ = arrays["log_softmax"] - np.log(np.where(inside, counts, 1.0))
+    above, below = (np.where(inside, differ, end) for end in (-np.inf, np.inf))
+    missed: np.ndarray = (above.max(axis=2) - below.min(axis=2)).max(axis=1)
+    return missed
+
+
 def increment_apart(arrays: Arrays, name: str, begin: float, end: float) -> np.ndarray:
     """Return 1 - correlation of the matrices `name` with a change of W.
 

@@ -98,7 +98,7 @@ def test_mypy_refuses_misspelt_names_only(tmp_path):
         ("probe=[rnk]", "probe=rnk: did you mean rank? must be rank | entropy | "),
         ("d=10", "d: unknown field; did you mean data.d? must be model | "),
         ("trails=3", "trails: unknown field; did you mean trials?"),
-        ("data=spehre", "data=spehre: did you mean sphere? must be digits | file | "),
+        ("data=spehre", "data=spehre: did you mean sphere? must be classes | "),
         ("hydra/launcher=jolib", "hydra/launcher=jolib: did you mean joblib? must be basic | "),
     ],
 )

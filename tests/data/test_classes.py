@@ -1,0 +1,80 @@
+"""Linear classifiers as one layer of attention: their W, their SVM, the odds of soft labels."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from attnsvm import sample, solve_svm, train
+from attnsvm.config import ConfigError
+from attnsvm.experiment.svms import separate_components
+from attnsvm.loss import Log
+from attnsvm.sweeps.claims.arrays import odds_missed
+from benchmarks.solvers.cvxpy import least
+
+SOURCES = [("classes", {"K": 2, "d": 5}), ("classes", {"K": 5, "d": 3}), ("contexts", {"d": 9})]
+
+
+def margins_of_classes(rows, d, W):
+    return [(W[y, :d] - W[c, :d]) @ x >= 1 for x, y, c in rows]
+
+
+@pytest.mark.parametrize(("data", "size"), SOURCES)
+def test_training_and_svm_are_those_of_a_linear_layer_with_cross_entropy(data, size):
+    """Beyond K and d nothing moves. With `classes` some W has (w_y - w_c)^T x >= 1 for c != y."""
+    batch, K, d = sample(data, n=12, trials=2, **size), size.get("K", 6), size["d"]
+    path = train(batch, optimizer="gd", loss="log", lr=0.5, steps=200, init="zero")
+    labels = batch.scores().argmax(-1)
+    found = solve_svm(batch.X, batch.Z, labels).objective
+    for W, x, y, objective in zip(path.W, batch.Z[:, :, :d], labels, found, strict=True):
+        layer = torch.nn.Linear(d, K, bias=False, dtype=torch.float64)
+        torch.nn.init.zeros_(layer.weight)
+        sgd = torch.optim.SGD(layer.parameters(), lr=0.5)
+        for _ in range(200):
+            sgd.zero_grad()
+            cross_entropy(layer(x), y).backward()
+            sgd.step()
+        expected = torch.zeros_like(W)
+        expected[:K, :d] = layer.weight.detach()
+        torch.testing.assert_close(W, expected, rtol=0, atol=1e-12)
+        if data == "classes":
+            rows = [(x[i], y[i], c) for i in range(12) for c in range(K) if c != y[i]]
+            svm = least("frobenius", len(W), partial(margins_of_classes, rows, d))
+            assert objective.item() == pytest.approx(np.linalg.norm(svm), rel=1e-6)
+
+
+@pytest.mark.parametrize(("d", "compatible"), [(8, True), (3, False)])
+def test_the_finite_part_has_the_log_odds_of_the_labels_where_some_weights_do(d, compatible):
+    batch = sample("contexts", n=60, K=4, d=d, contexts=6, support=3, trials=4)
+    found = separate_components(batch, Log(), ["frobenius"], lambda _, compute: compute())
+    arrays = found.findings.arrays | {"Z": batch.Z, "scores": batch.scores()}
+    missed = odds_missed({name: np.asarray(array) for name, array in arrays.items()})
+    for Z, scores, W, b in zip(batch.Z, batch.scores(), found.finite["frobenius"].W, missed):  # noqa: B905
+        odds = [(W @ z)[:4] - scores[(z == Z).all(-1), :4].sum(0).log() for z in Z]
+        finite = [one[one.isfinite()] for one in odds]
+        assert b == pytest.approx(max(float(one.max() - one.min()) for one in finite), abs=1e-6)
+    assert ((missed < 1e-6) if compatible else (missed > 1e-2)).all()
+
+
+XOR = {"X": np.array([[0.0, 0], [1, 1], [0, 1], [1, 0]]) - 0.5, "y": np.array([0, 0, 1, 1])}
+BAD = {
+    r"has X \(4,\), y \(4,\); must have X \(n, d\) and y \(n,\)": {"X": np.zeros(4)},
+    r"y: shape \(3,\); must be \(4,\)": {"y": XOR["y"][:3]},
+    "y: has the label -1; must be whole numbers from 0 to 1": {"y": XOR["y"] - 1},
+    "y: has the label 0.5; must be": {"y": XOR["y"] + 0.5},
+    "y: has the label 2; must be": {"y": XOR["y"] + 1},
+}
+
+
+def test_points_of_a_file_are_infeasible_if_nothing_separates_them_and_named_if_bad(tmp_path):
+    path = str(tmp_path / "points.npz")
+    np.savez(path, **XOR)
+    batch, y = sample("classes_file", path=path), torch.tensor([[0, 0, 1, 1]])
+    assert batch.scores().argmax(-1).equal(y)
+    assert solve_svm(batch.X, batch.Z, y).statuses[0].value == "infeasible"
+    for message, change in BAD.items():
+        np.savez(path, **XOR | change)
+        with pytest.raises(ConfigError, match=message):
+            sample("classes_file", path=path, K=2)
