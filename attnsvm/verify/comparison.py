@@ -126,7 +126,7 @@ class Comparison:
 
     def _wrong(self, of: Name, stated: Any, found: list[Any], unchecked: Any) -> Mask:
         """Return where a value is none that follows, (N, ...)."""
-        (_, name), numbers = of, stated.dtype.kind == "f"
+        (part, name), numbers = of, stated.dtype.kind == "f"
         if numbers:
             known = np.logical_and.reduce([self._close(one, found[0]) for one in found])
             right = np.where(known, self._close(stated, found[0]), self._possible(name, stated))
@@ -135,6 +135,8 @@ class Comparison:
         right |= np.reshape(unchecked, (-1, *[1] * (stated.ndim - 1)))
         if right.all():
             return np.asarray(~right)
+        if not numbers and part == "table":
+            right |= _between(stated, found)
         others = [one[of] for one in self._perturbed if of in one and one[of].shape == stated.shape]
         for one in others if not numbers else ():
             right |= _equal(stated, one)
@@ -177,3 +179,9 @@ class Comparison:
 def _equal(a: Any, b: Any) -> Any:
     """Return where words, counts and flags are equal."""
     return np.asarray(a == b, dtype=bool) if a.shape == b.shape else np.zeros(a.shape, dtype=bool)
+
+
+def _between(stated: Any, found: list[Any]) -> Any:
+    """Return where counts are between the least and the largest of those found."""
+    count, *counts = (pd.to_numeric(pd.Series(x), errors="coerce") for x in (stated, *found))
+    return ((count >= np.min(counts, axis=0)) & (count <= np.max(counts, axis=0))).to_numpy(bool)

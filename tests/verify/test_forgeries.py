@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pytest
 
+from attnsvm.verify.comparison import Comparison
 from attnsvm.verify.run import prove
 from tests.verify.forgeries import FORGERIES
 from tests.verify.forging import Forgery, changed, refusal
@@ -125,6 +126,13 @@ def test_random_mutations_are_refused(seed, wanted, tmp_path):
             survivors.append((name, what))
         shutil.rmtree(folder)
     assert not survivors
+
+
+@pytest.mark.parametrize(("stated", "refused"), [(24, 0), (25, 0), (27, 1), (None, 1)])
+def test_a_count_follows_if_it_lies_between_its_bounds(stated, refused):
+    bounds = [{("table", "support"): np.array([count], dtype=object)} for count in (24, 26)]
+    given = {("table", "support"): np.array([stated], dtype=object)}
+    assert len([*Comparison(bounds).differences(given)]) == refused
 
 
 def trusted(name: str, what: str, unchanged: Forgery) -> bool:
