@@ -15,7 +15,7 @@ from tests.quick import quick
 def test_help_and_completion_know_it(given, tmp_path):
     place = (write_package if given else installed)(tmp_path / "place")
     shown = with_plugins("--help", *given, place=place, cwd=tmp_path)
-    assert "head=linear | relu | quadratic | mlp | joint | cubic" in shown.stdout
+    assert "head=linear | relu | quadratic | mlp | joint | vocabulary | cubic" in shown.stdout
     assert "head.power=3  exponent, odd (>= 1 and <= 9) [cubic]" in shown.stdout
     line = " ".join(["attnsvm", *given, "head=cu"])
     env = {**os.environ, "PYTHONPATH": str(place), "COMP_LINE": line, "COMP_POINT": str(len(line))}
