@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from attnsvm.comparison import svmeq as svmeq
     from attnsvm.data import sample as sample
     from attnsvm.data.pretrained import heads_of as heads_of
-    from attnsvm.linalg.directions import correlation as correlation
-    from attnsvm.linalg.directions import one_minus_correlation as one_minus_correlation
+    from attnsvm.linalg import correlation as correlation
+    from attnsvm.linalg import one_minus_correlation as one_minus_correlation
     from attnsvm.model import Transformer as Transformer
     from attnsvm.problem import ProblemBatch as ProblemBatch
     from attnsvm.selection import TokenSelection as TokenSelection

@@ -5,8 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attnsvm.linalg import summed
-from attnsvm.linalg.directions import as_tensor
+from attnsvm.linalg import as_tensor, summed
 from attnsvm.svm import SvmSolution, SvmStatus
 
 

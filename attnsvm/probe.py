@@ -21,8 +21,7 @@ from attnsvm.config import ConfigError
 from attnsvm.config.probe import MarginGapConfig, OtherHeadsConfig
 from attnsvm.display.pace import each
 from attnsvm.head import Linear
-from attnsvm.linalg import times
-from attnsvm.linalg.directions import one_minus_correlation, unit
+from attnsvm.linalg import one_minus_correlation, times, unit
 from attnsvm.loss import Loss
 from attnsvm.parameterization import W
 from attnsvm.problem import ProblemBatch

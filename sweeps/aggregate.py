@@ -16,7 +16,7 @@ from attnsvm.display.pace import each
 from attnsvm.record.folder import UNREADABLE, read_tables
 
 from . import cells
-from .instances import disagreements, first_rows, unrecorded
+from .cells import disagreements, first_rows, unrecorded
 
 
 @dataclass(frozen=True)

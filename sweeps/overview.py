@@ -16,7 +16,7 @@ from attnsvm.record import duration, write_atomically
 
 from . import aggregate
 from .report import write_report
-from .report.render import render
+from .report.page import render
 
 
 class Outcome(NamedTuple):

@@ -1,5 +1,7 @@
-"""Which cases of a table are run by `make test`; `make test-all` runs all."""
+"""Which cases of a table are run by `make test`; `make test-all` runs all. What is refused."""
 
+import csv
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,3 +15,10 @@ def quick(first: Any, *others: Any) -> list[Any]:
 def quick_rows(first: tuple[Any, ...], *others: tuple[Any, ...]) -> list[Any]:
     """Return rows of values, one for each name, of which all but the first are marked `full`."""
     return [first, *(pytest.param(*row, marks=pytest.mark.full) for row in others)]
+
+
+def refusals(of: str) -> list[tuple[str, str]]:
+    """Return what is typed and what it is told in return, the rows of a test in `refusals.csv`."""
+    with Path(__file__).with_name("refusals.csv").open(newline="") as stream:
+        rows = [row for row in csv.DictReader(stream) if row["of"] == of]
+    return [(row["typed"], row["told"]) for row in rows]

@@ -9,7 +9,7 @@ import torch
 
 from attnsvm.comparison import margin_gap
 from attnsvm.data import sample
-from attnsvm.linalg.directions import one_minus_correlation
+from attnsvm.linalg import one_minus_correlation
 from attnsvm.selection import select_tokens
 from attnsvm.svm import solve_svm
 from attnsvm.training import train

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from attnsvm.config.run import SelectionConfig
-from attnsvm.linalg.directions import one_minus_correlation
+from attnsvm.linalg import one_minus_correlation
 from attnsvm.loss import Loss
 from attnsvm.optimizer.base import broadcast
 from attnsvm.problem import ProblemBatch

@@ -29,9 +29,9 @@ from attnsvm.config.sources import package_of
 from attnsvm.data import Seeded
 from attnsvm.display.pace import doing
 from attnsvm.experiment import results, svms
-from attnsvm.experiment.joint import LAWFUL, compare_with_law, compare_with_law_of_layers
 from attnsvm.experiment.objects import RunObjects
 from attnsvm.experiment.results import OK, Findings, Selected, Separated, Status, Trained, marked
+from attnsvm.experiment.svms import LAWFUL, compare_with_law, compare_with_law_of_layers
 from attnsvm.model import Transformer
 from attnsvm.probe import over_steps
 from attnsvm.problem import ProblemBatch

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from attnsvm.linalg.directions import one_minus_correlation
+from attnsvm.linalg import one_minus_correlation
 from attnsvm.problem import ProblemBatch
 from attnsvm.selection import TokenSelection
 from attnsvm.svm import SvmSolution, SvmStatus

@@ -14,7 +14,7 @@ from attnsvm.config import ConfigError
 from attnsvm.config.words import MEANINGS
 from attnsvm.display.results import Batched, counted, over_steps
 from attnsvm.head import Parameters
-from attnsvm.linalg.directions import as_tensor, one_minus_correlation
+from attnsvm.linalg import as_tensor, one_minus_correlation
 from attnsvm.parameterization import Variables
 from attnsvm.training.ending import ended
 

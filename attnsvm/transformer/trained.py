@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from attnsvm.head import Relu
-from attnsvm.linalg.directions import unit
+from attnsvm.linalg import unit
 from attnsvm.linalg.jit import announced
 from attnsvm.linalg.simd.arithmetic import LANES
 from attnsvm.linalg.simd.array import LaneArray

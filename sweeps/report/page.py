@@ -1,17 +1,113 @@
-"""The report of a sweep besides its figures: counts, runs, provenance, commands."""
+"""The report of a sweep besides its figures, and from values to HTML.
 
+A page is one self-contained file, in which everything is escaped: Jinja escapes every value that a
+template prints. A content security policy allows only the page's own script and style, and nothing
+is loaded from other places.
+"""
+
+import base64
+import hashlib
+import re
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import pandas as pd
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
-from attnsvm.record import duration
+from attnsvm.record import duration, one_line
 
 from ..aggregate import SweepFrames
 from ..cells import SEED, CellAxes
 from ..statistics import counts
-from .render import Picture, render
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure on a page: name, caption, small print, and files by their ending: png, pdf, gif."""
+
+    name: str
+    caption: str
+    files: Mapping[str, bytes]
+    notes: Sequence[str] = ()
+
+
+def render(template: str, **content: Any) -> str:
+    """Return the page made from `content` by a file in `templates`; Markdown is not escaped."""
+    return _environment().get_template(template).render(content)
+
+
+@cache
+def _environment() -> Environment:
+    loader = PackageLoader("attnsvm.sweeps.report")
+    made = Environment(
+        loader=loader,
+        autoescape=lambda name: name is None or not name.endswith(".md"),
+        undefined=StrictUndefined,
+        finalize=_printable,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    style, script = (loader.get_source(made, name)[0] for name in ("page.css", "page.js"))
+    digest = "sha256-" + _base64(hashlib.sha256(script.encode()).digest())
+    allowed = f"img-src data:; style-src 'unsafe-inline'; script-src '{digest}'"
+    made.globals |= {"style": Markup(style), "script": Markup(script)}
+    made.globals["policy"] = f"default-src 'none'; {allowed}"
+    made.filters |= {"base64": _base64, "are_numbers": _are_numbers, "four_digits": _four_digits,
+                     "typeset": typeset}  # fmt: skip
+    made.tests["missing"] = pd.isna
+    return made
+
+
+def typeset(text: object) -> Markup:
+    """Return a text as HTML, the symbols of captions in it as mathematics: W_star_mm, (K, Q)."""
+    escaped = str(escape(_printable(text)))
+    for symbol, html in SYMBOLS:
+        escaped = symbol.sub(html, escaped)
+    return Markup(escaped)
+
+
+SYMBOLS = (
+    (re.compile(r"\bW_star_mm\b"), "<i>W</i><sub>⋆,mm</sub>"),
+    (re.compile(r"\bW_(mm|svmeq|1token|fin|svm)\b"), r"<i>W</i><sub>\1</sub>"),
+    (re.compile(r"\|\|([^|]+)\|\|_([F2])\b"), r"‖\1‖<sub>\2</sub>"),
+    (re.compile(r"\bK Q\^T(?!\w)"), "<i>K Q</i><sup>⊤</sup>"),
+    (re.compile(r"\(K, Q\)"), "(<i>K</i>, <i>Q</i>)"),
+    (re.compile(r"(?<=[ (])([WKQLRdnTmp])(?=[ ,.:;=)])(?!\.\w)"), r"<i>\1</i>"),
+)
+
+
+def _base64(content: bytes) -> str:
+    return base64.b64encode(content).decode()
+
+
+def _printable(value: object) -> object:
+    """Return `value` as text with U+FFFD for every control character; markup is unchanged."""
+    if isinstance(value, Markup):
+        return value
+    return "\n".join(one_line(line, mark="\ufffd") for line in str(value).split("\n"))
+
+
+def _are_numbers(table: pd.DataFrame) -> list[bool]:
+    """Return for each column whether it holds numbers."""
+    types = pd.api.types
+    columns = (table[name] for name in table)
+    return [types.is_numeric_dtype(one) and not types.is_bool_dtype(one) for one in columns]
+
+
+def _four_digits(value: Any, is_number: bool) -> str:
+    """Return a field of a table as text: a number to four digits, a dash if it is missing."""
+    if pd.isna(value):
+        return "–"
+    if not is_number:
+        return str(value)
+    number = float(value)
+    return f"{number:.0f}" if number.is_integer() and abs(number) < 1e7 else f"{number:.4g}"
+
 
 ROWS_ON_PAGE = 400
 

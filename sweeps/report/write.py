@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # pandas and matplotlib take a second to import: not for `--h
     from ..aggregate import SweepFrames
     from ..chart import Chart
     from ..figures import Drawing
-    from .render import Picture
+    from .page import Picture
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def _pictures(
 
 def _picture(drawing: Drawing, paper: bool) -> Picture:
     from .. import style
-    from .render import Picture
+    from .page import Picture
 
     files = {} if paper else {"png": style.png(drawing.figure)}
     files["pdf"] = style.pdf(drawing.figure)

@@ -14,7 +14,7 @@ from pathlib import Path
 from attnsvm.config.version import __version__
 
 from ..claims import READINGS, STATED, WITHOUT_TRAINING, Claim, Runs
-from ..report.render import render
+from ..report.page import render
 from .derive import Entry, summary
 
 QUIET = ("hydra/job_logging=quiet", "hydra/hydra_logging=quiet")

@@ -19,23 +19,9 @@ from tests.cli.test_objective import two_files
 from tests.command import SMALL, ran
 from tests.config.test_config import composed
 from tests.faults import read
-from tests.quick import quick_rows
+from tests.quick import quick_rows, refusals
 
-WRONG = [
-    ("data.n=1.5", "data.n=1.5: must be a whole number >= 1\n"),
-    ("svm.norms=[max", "svm.norms=[max: must have a closing ]"),
-    ("data=null", "Config group override must be a string"),
-    ("--multi data.d=4", "--multi: did you mean --multirun? must be FIELD=VALUE or --help |"),
-    ("head._target_=shutil.copyfile", "head._target_=shutil.copyfile: must be a class in"),
-    ("-m data.d=2,0", "data.d=0: must be a whole number >= 1"),
-    ("-m data=sphere,file data.path=missing.npz", "data.path"),
-    ("sweep=rank_vs_d data.d=2,-1", "data.d=-1: must be a whole number >= 1"),
-    ("-m head._target_=attnsvm.head.Linaer", "head._target_=attnsvm.head.Linaer: cannot be imp"),
-    ("-m model=self_attention data=paths_far model.query=0,5", "must be >= 0 and < T=3"),
-    ("optimizer=polyak head=relu", "attnsvm: optimizer=polyak: head must be linear with train="),
-    ("-m extensions=[os]", "extensions=[os]: must be your own package; Python has this one"),
-    ("extensions=[nowhere]", "extensions=[nowhere]: must be a module, or a package with an"),
-]
+WRONG = refusals("command")
 
 
 @pytest.mark.parametrize(("arguments", "message"), quick_rows(*WRONG), ids=lambda value: value[:40])

@@ -16,20 +16,11 @@ from attnsvm.record import usable_memory
 from attnsvm.training import train
 from tests.command import BIN, environment
 from tests.config.test_config import composed
+from tests.quick import refusals
 
 GiB = 2**30
 
-ABSURD = [
-    ("data.n=1000000000", "data.n=1000000000, data.T=8, data.d=10: an instance needs at least 3."),
-    ("data.d=1000000000", "data.d=1000000000: an instance needs at least"),
-    (
-        "optimizer.steps=99999999999 optimizer.record_every=1",
-        "optimizer.steps=99999999999, optimizer.record_every=1, data.d=10: an instance needs at",
-    ),
-    ("trials=1000000000000", "trials=1000000000000: an instance needs at least 7.276 TiB"),
-    ("head=mlp head.width=100000000000", "head.width=100000000000, data.d=10: an instance"),
-    ("model=sequence data.T=1000000", "data.T=1000000, data.d=10: an instance needs at"),
-]
+ABSURD = refusals("size")
 
 
 @pytest.mark.full

@@ -11,6 +11,7 @@ import pytest
 from attnsvm.cli.objective import Objective
 from attnsvm.config import ConfigError
 from tests.command import SMALL, attnsvm, ran, with_callback
+from tests.quick import refusals
 
 TRIALS = pd.DataFrame(
     {
@@ -39,19 +40,7 @@ def test_the_number_is_that_of_the_instances_that_count(text, number, counted):
     assert Objective.of("mean(risk)").value(TRIALS.assign(risk=math.inf))[0] is None
 
 
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("median(riskk)", "riskk: did you mean risk? in median(COLUMN) must be seed | "),
-        ("median(status)", "status: in median(COLUMN) must be seed | "),
-        ("max(risk)", "must be mean(COLUMN) | median(COLUMN) | share(COLUMN=WORD)"),
-        ("risk", "must be mean(COLUMN) | median(COLUMN) | share(COLUMN=WORD)"),
-        ("mean(risk=1)", "must be mean(COLUMN) | median(COLUMN) | share(COLUMN=WORD)"),
-        ("share(status)", "None: in share(status=WORD) must be ok | rejected"),
-        ("share(status=okay)", "okay: did you mean ok? in share(status=WORD) must be ok |"),
-        ("share(risk=1)", "risk: in share(risk=...) must be status | training"),
-    ],
-)
+@pytest.mark.parametrize(("text", "told"), refusals("objective"))
 def test_what_does_not_exist_is_refused_with_what_is_allowed(text, told):
     with pytest.raises(ConfigError) as error:
         Objective.of(text)

@@ -1,12 +1,11 @@
 import importlib
-from pathlib import Path
 
 import pytest
-from omegaconf import OmegaConf
 
 from attnsvm.config import GROUPS, WITHOUT_EFFECT, ConfigError, RunConfig, compose
 from attnsvm.config.identity import option_names, result_fields, signature
 from attnsvm.config.instantiate import instantiate, named, target_class
+from tests.quick import refusals
 
 
 def composed(*overrides: str) -> RunConfig:
@@ -30,12 +29,7 @@ def test_every_option_composes_and_builds_what_it_names(group, name):
     assert module == f"attnsvm.{group}"
 
 
-WRONG = OmegaConf.to_container(
-    OmegaConf.load(Path(__file__).with_name("wrong.yaml")), resolve=False
-)
-
-
-@pytest.mark.parametrize(("overrides", "message"), WRONG)
+@pytest.mark.parametrize(("overrides", "message"), refusals("config"))
 def test_a_wrong_value_is_named_with_what_is_allowed(overrides, message):
     with pytest.raises(ConfigError) as caught:
         composed(*overrides.split())

@@ -13,6 +13,7 @@ import attnsvm
 from attnsvm.config import GROUPS, ConfigError
 from attnsvm.config.options import OptimizerOptions, SampleOptions
 from tests.command import attnsvm as command
+from tests.quick import refusals
 
 ROOT = Path(__file__).parents[2]
 BATCH = attnsvm.sample("sphere", n=2, T=3, d=4, trials=2)
@@ -89,19 +90,7 @@ def test_mypy_refuses_misspelt_names_only(tmp_path):
     assert 'Argument "T" to "sample" has incompatible type "str"' in found
 
 
-@pytest.mark.parametrize(
-    ("word", "message"),
-    [
-        ("optimizer.stpes=3", "optimizer.stpes: unknown field; did you mean steps? must be init |"),
-        ("+head.trian=true", "head.trian: unknown field; did you mean train? must be train"),
-        ("head.lam=1", "head.lam: unknown field; head=quadratic has it; must be train"),
-        ("probe=[rnk]", "probe=rnk: did you mean rank? must be rank | entropy | "),
-        ("d=10", "d: unknown field; did you mean data.d? must be model | "),
-        ("trails=3", "trails: unknown field; did you mean trials?"),
-        ("data=spehre", "data=spehre: did you mean sphere? must be classes | "),
-        ("hydra/launcher=jolib", "hydra/launcher=jolib: did you mean joblib? must be basic | "),
-    ],
-)
+@pytest.mark.parametrize(("word", "message"), refusals("misspelt"))
 def test_a_misspelt_word_of_a_command_is_told_with_the_right_one(word, message, tmp_path):
     done = command(word, cwd=tmp_path)
     assert done.returncode == 2

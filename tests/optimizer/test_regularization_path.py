@@ -6,7 +6,7 @@ import torch
 
 from attnsvm.config import ConfigError
 from attnsvm.data import sample
-from attnsvm.linalg.directions import one_minus_correlation
+from attnsvm.linalg import one_minus_correlation
 from attnsvm.selection import select_tokens
 from attnsvm.svm import SvmStatus, solve_svm
 from attnsvm.theory import runner_up_local

@@ -13,6 +13,7 @@ from attnsvm.config.identity import signature
 from attnsvm.record import CorruptRecordError, write_json
 from tests.config.test_config import composed
 from tests.faults import read
+from tests.quick import refusals
 from tests.verify.forging import Forgery, refusal
 from tests.verify.kinds import SMALL, written
 
@@ -76,23 +77,13 @@ def test_probes_and_the_content_of_files_are_part_of_the_identity(tmp_path, M):
     assert len(first & second) == 3
 
 
-REFUSED = [
-    (["probe=[balance]"], "probe=[balance]: needs K and Q; parameterization must be kq"),
-    (["probe=[rank]", "selection=optimal"], "must be [] with selection=optimal"),
-    (["probe=[margin_gap]", "selection=multi", "head=relu"], "selection must be top"),
-    (["probe=[distance]"], "probe.distance.path: a value is required, as in probe.distance.path="),
-    (["probe=[distance]", "probe.distance.path=/nowhere.npy"], "No such file"),
-    (["probe=[rank]", "probe.rank.threshold=2"], "probe.rank.threshold=2.0: must be a finite"),
-    (["probe=[rank]", "+probe.rank.other=2"], "probe.rank.other: unknown field; must be threshold"),
-    (["probe=[rank]", "probe.rank._target_=os.system"], "must be a class in attnsvm"),
-    (["probe=[rank]", "probe.rank._target_=attnsvm.head.Linear"], "must be a subclass of Probe"),
-]
+REFUSED = refusals("probe")
 
 
 @pytest.mark.parametrize(("given", "told"), REFUSED)
 def test_what_cannot_be_measured_is_refused_before_the_run(given, told):
     with pytest.raises(ConfigError) as caught:
-        experiment.run(composed(*SMALL, *given))
+        experiment.run(composed(*SMALL, *given.split()))
     assert told in str(caught.value)
     assert "probe.probe" not in str(caught.value)
 

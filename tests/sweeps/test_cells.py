@@ -13,13 +13,15 @@ from attnsvm.sweeps.cells import (
     CellAxes,
     columns,
     differing,
+    disagreements,
     fields_of,
+    first_rows,
     in_order,
     recorded_fields,
     rows_of,
     table_of,
+    unrecorded,
 )
-from attnsvm.sweeps.instances import disagreements, first_rows, unrecorded
 from tests.config.test_config import composed
 
 OTHER = {bool: lambda v: not v, int: lambda v: v + 1, float: lambda v: v + 0.1}

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnsvm.linalg.directions import one_minus_correlation
+from attnsvm.linalg import one_minus_correlation
 from attnsvm.sweeps.aggregate import SweepFrames
 from attnsvm.sweeps.figures import mirror_descent
 from attnsvm.sweeps.figures.mirror_descent import directional_bregman_divergence

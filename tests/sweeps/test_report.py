@@ -18,8 +18,7 @@ from attnsvm.record.provenance import provenance
 from attnsvm.sweeps import aggregate, report
 from attnsvm.sweeps.aggregate import SweepFrames
 from attnsvm.sweeps.figures import correlation_vs_d, rank_vs_d
-from attnsvm.sweeps.report.page import QUESTION, report_page
-from attnsvm.sweeps.report.render import Picture, render
+from attnsvm.sweeps.report.page import QUESTION, Picture, render, report_page
 from attnsvm.sweeps.status import main as status
 from tests.faults import configs, prepared
 from tests.sweeps import synthetic

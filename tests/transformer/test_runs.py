@@ -10,6 +10,7 @@ from attnsvm.sweeps.cells import row_key
 from attnsvm.verify.retrain import retrained
 from attnsvm.verify.run import prove
 from tests.config.test_config import composed
+from tests.quick import refusals
 from tests.verify.forging import Forgery, refusal
 from tests.verify.kinds import written
 
@@ -49,23 +50,7 @@ def joint(joint_record):
 # --- the config -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("selection=optimal", "selection.tokens=optimal: must be top | multi"),
-        ("selection.until_accepted=true", "selection.until_accepted=True: must be false"),
-        ("selection.reject_all_positive=true", "reject_all_positive=True: must be false"),
-        ("head.train=true", "head.train=True: must be false: model.trained=head trains it"),
-        ("model.trained=mlp", "model.mlp=0: must be >= 1 to be trained"),
-        ("model.causal=true", "model.readout=first: must be mean | every with model.causal=true"),
-        ("optimizer=adam", "optimizer=Adam: must be normalized_gd"),
-        ("optimizer.ridge=0.1", "optimizer.ridge=0.1: must be 0"),
-        ("optimizer.init=cone", "optimizer.init=cone: must be zero | uniform | small"),
-        ("hypotheses=[unique_optimum]", r"hypotheses=[unique_optimum]: must be []"),
-        ("keep_path=true", "keep_path=True: must be false"),
-        ("objective=mean(W_norm)", "must be null"),
-    ],
-)
+@pytest.mark.parametrize(("override", "message"), refusals("network"))
 def test_what_a_network_does_not_support_is_refused_by_name(override, message):
     further = ("selection=multi",) if "selection." in override else ()
     overrides = [*further, override.replace("(", "\\(").replace(")", "\\)")]

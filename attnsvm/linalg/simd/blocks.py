@@ -28,17 +28,7 @@ def workspace(module: str, names: Iterable[str]) -> Any:
 
 
 def blocks_of(tensor: Tensor) -> LaneArray:
-    """Return a tensor (B, ...) as an array of blocks, laid out as by `to_lanes`."""
-    return LaneArray(to_lanes(tensor.contiguous()).numpy())
-
-
-def of_blocks(blocks: LaneArray, B: int) -> Tensor:
-    """Return the tensor (B, ...) of an array of blocks, contiguous."""
-    return from_lanes(torch.from_numpy(blocks.array), B)
-
-
-def to_lanes(tensor: Tensor) -> Tensor:
-    """Return a tensor (B, ...) as blocks (ceil(B / 8), ..., 8), an instance in each lane.
+    """Return a tensor (B, ...) as an array of blocks (ceil(B / 8), ...), an instance in each lane.
 
     The last instance is repeated in the lanes of the last block that would be empty.
     """
@@ -50,13 +40,14 @@ def to_lanes(tensor: Tensor) -> Tensor:
     if rest:
         lanes[blocks, :, :rest] = flat[B - rest :].mT
         lanes[blocks, :, rest:] = flat[-1:].mT
-    return lanes.view(len(lanes), *tensor.shape[1:], LANES)
+    return LaneArray(lanes.view(len(lanes), *tensor.shape[1:], LANES).numpy())
 
 
-def from_lanes(lanes: Tensor, B: int) -> Tensor:
-    """Return the tensor (B, ...) from the blocks of `to_lanes`.
+def of_blocks(blocks: LaneArray, B: int) -> Tensor:
+    """Return the tensor (B, ...) of an array of blocks.
 
     It is contiguous, also for a single block: the last bits of a sum depend on that.
     """
+    lanes = torch.from_numpy(blocks.array)
     flat = lanes.reshape(len(lanes), -1, LANES).mT.contiguous().view(len(lanes) * LANES, -1)
     return flat[:B].reshape(B, *lanes.shape[1:-1])

@@ -2,9 +2,8 @@
 
 `loop` has the method; `nuclear`, `spectral`, `linear` (max, l1) and `power` (l_p, Schatten p) the
 cones; `rows` the rows of one instance and their algebra, `kernels` what the compiled methods
-for eight instances at a time share; `solver` chooses, and finishes by `face` what rounding leaves
-open; `generation` is for many rows.
+for eight instances at a time share; `solver` chooses, generates the constraints of many rows, and
+finishes by `face` what rounding leaves open.
 """
 
-from attnsvm.svm.interior_point.generation import LARGE, constraint_generation
-from attnsvm.svm.interior_point.solver import cones, solve
+from attnsvm.svm.interior_point.solver import LARGE, cones, constraint_generation, solve

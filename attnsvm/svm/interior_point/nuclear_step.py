@@ -16,7 +16,15 @@ from attnsvm.linalg.simd.array import arrays
 from attnsvm.linalg.simd.cholesky import BISECTIONS, RESOLVED, System
 from attnsvm.linalg.simd.matmul import add, inner, rescale
 from attnsvm.linalg.simd.matmul import matmul as multiply
-from attnsvm.svm.interior_point import kernels, loop
+from attnsvm.svm.interior_point import kernels
+from attnsvm.svm.interior_point.loop import (
+    BOUNDARY,
+    CENTRING,
+    PATIENCE,
+    REFINE_BELOW,
+    REFINEMENTS,
+    STEPS,
+)
 
 Iterate: Any = arrays(namedtuple("Iterate", "Y s a", module=__name__))
 """Y (P, P), s (N,), a (N,): a point, or a step."""
@@ -51,8 +59,8 @@ def solve(
     for g in range(len(x.s)):
         point = Iterate(x.Y[g], x.s[g], x.a[g])
         block, kept = kernels.block_of(rows, best, g)
-        W, left = point.Y[: len(z.M), len(z.M) :], fill(loop.PATIENCE)
-        for _ in range(loop.STEPS):
+        W, left = point.Y[: len(z.M), len(z.M) :], fill(PATIENCE)
+        for _ in range(STEPS):
             kernels.combine_block(block.D, block.Z, point.a, z.M, z.moved)
             kernels.margins_block(block.D, block.Z, W, z.margin, z.moved)
             trace = fill(0.0)
@@ -77,15 +85,15 @@ def _step(rows: Any, x: Any, dx: Any, z: Any, system: Any, trace: Any) -> None:
     for k in range(N):
         products += x.a[k] * x.s[k] * rows.inequality[k]
         order += rows.inequality[k]
-    refine = products < loop.REFINE_BELOW * trace
+    refine = products < REFINE_BELOW * trace
     _aim(x, dx, z, fill(0.0), False)
     _find_direction(rows, x, dx, z, system, refine)
-    _aim(x, dx, z, loop.CENTRING * products / (order + P), True)
+    _aim(x, dx, z, CENTRING * products / (order + P), True)
     _find_direction(rows, x, dx, z, system, refine)
-    primal, dual = kernels.inverse_lengths(x, dx, z, loop.BOUNDARY)
+    primal, dual = kernels.inverse_lengths(x, dx, z, BOUNDARY)
     work = z.X, z.L, z.pivot, z.panel
-    primal = loop.BOUNDARY * cholesky.largest_definite_step(x.Y, dx.Y, work, 1 / primal)
-    dual = loop.BOUNDARY * _dual_length(z, 1 / dual)
+    primal = BOUNDARY * cholesky.largest_definite_step(x.Y, dx.Y, work, 1 / primal)
+    dual = BOUNDARY * _dual_length(z, 1 / dual)
     add(x.Y.flat, dx.Y.flat, primal)
     add(x.s, dx.s, primal)
     add(x.a, dx.a, dual)
@@ -207,7 +215,7 @@ def _find_direction(rows: Any, x: Any, dx: Any, z: Any, system: Any, refine: Any
     cholesky.solve(system, z.f0, dx.a, 0)
     kernels.combine_block(rows.D, rows.Z, dx.a, z.dM, z.moved)
     if any_lane(refine):
-        for _ in range(loop.REFINEMENTS):
+        for _ in range(REFINEMENTS):
             _corner_times_dual(z, x.Y)
             kernels.margins_block(rows.D, rows.Z, z.W, z.f, z.moved)
             for k in range(N):
