@@ -49,7 +49,9 @@ def evidence(name, curves=(), steps=(0, 5000, 10000), **columns):
     names = ["run", "seed", "step", "quantity", "value"]
     frames = (pd.DataFrame({"run": ["one"]}), trials, pd.DataFrame(history, columns=names))
     found = Evidence(SweepFrames("", Path("claims"), *frames), CLAIMS[name].columns)
-    for measure in {"at_runner_up", "head_margin_ratio", "increment_apart"} & set(columns):
+    for measure in {"at_runner_up", "head_margin_ratio", "increment_apart", "odds_missed"} & set(
+        columns
+    ):
         found.names[measure] = lambda *_, of=measure: trials[of]
     return found
 
@@ -95,6 +97,7 @@ PREDICTIONS = GIVEN["predictions"]
 SAME = {
     "layers_linear": "layers_values", "layers_linear_law": "layers_values_law",
     "layers_all_law": "layers_values_law", "adam_eps": "adam_max", "mixture_kq": "mixture",
+    "ntp_limits": "limits", "ntp_local": "cone_runner_up",
 }  # fmt: skip
 
 
