@@ -167,14 +167,10 @@ def columns(norm: str, solution: SvmSolution[Tensor]) -> dict[str, Any]:
         "support": solution.support.flatten(1).sum(-1),
     }
     found = solution.objective.isfinite()
-    values = {
-        "status": [status.value for status in solution.statuses],
-        "objective": solution.objective,
-        "lower_bound": solution.lower_bound,
-        "gap": solution.duality_gap,
-        "min_margin": solution.min_margin,
-        "kappa": solution.kappa,
-    }
+    plain = ("objective", "lower_bound", "min_margin", "kappa")
+    values: dict[str, Any] = {name: getattr(solution, name) for name in plain}
+    values["status"] = [status.value for status in solution.statuses]
+    values["gap"] = solution.duality_gap
     for name, count in counts.items():
         known = (found & (count >= 0)).tolist()
         values[name] = [n if ok else None for n, ok in zip(count.tolist(), known, strict=True)]

@@ -40,7 +40,7 @@ def provenance(config: RunConfig, command: list[str]) -> dict[str, Any]:
         "git_revision": git_revision(Path(__file__).parent),
         "code": code_digest("attnsvm", *config.extensions),
         "extension_code": extension_code(config),
-        "packages": _versions(),
+        "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
         "python": platform.python_version(),
         "hardware": {
             "machine": platform.machine(),
@@ -85,8 +85,3 @@ def _commit(git: Path) -> str | None:
                  *(line.split()[0] for line in lines if line.endswith(f" {name}")), ""]  # fmt: skip
         head = found[0]
     return head if COMMIT.fullmatch(head) else None
-
-
-@cache
-def _versions() -> dict[str, str]:
-    return {name: importlib.metadata.version(name) for name in PACKAGES}

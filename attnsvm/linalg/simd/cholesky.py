@@ -32,12 +32,6 @@ class System(NamedTuple):
     rest: Any  # (N,)
     panel: Any  # (N, PANEL)
 
-    @staticmethod
-    def of_size(N: int) -> System:
-        """Return a system with entries of any values."""
-        shapes = (N, N), (N, N), (N,), (N,), (N,), (N, PANEL)
-        return System(*LaneArray.several(*shapes))
-
 
 @njit
 def cholesky(A: LaneArray, L: LaneArray, pivot: LaneArray, panel: LaneArray, ridge: float) -> Any:

@@ -89,7 +89,8 @@ def best_of_blocks(cone: Cone[Any], x: Any, gap: float) -> tuple[Best, Any]:
         )
         step = method.Iterate._make(LaneArray.several(*(array.shape[1:] for array in point)))
         work = method.Work.new(n, N // n, p, q)
-        method.solve(*here, step, work, gap, *cone.options(), System.of_size(N))
+        system = LaneArray.several((N, N), (N, N), (N,), (N,), (N,), (N, PANEL))
+        method.solve(*here, step, work, gap, *cone.options(), System(*system))
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     count = len(best.upper)

@@ -69,13 +69,6 @@ def _weighed(work: Workspace, R: int, partners: LaneArray) -> Any:
 
 
 @njit
-def _in_head(work: Workspace) -> None:
-    w = work.w.rows
-    _weigh(w, work.w_exponent.flat, w)
-    matmul(work.dF, work.read.rows.T, w)
-
-
-@njit
 def _in_values(work: Workspace, sizes: Sizes, layer: int, R: int) -> None:
     adjoints, means = _weighed(work, R, work.g), attending(work.back, R)
     for h in range(sizes.H):
@@ -190,7 +183,8 @@ def descend_layers(
             forward(here, work, sizes, W)
             readout(here, work, sizes)
             if sizes.train_head:
-                _in_head(work)
+                _weigh(work.w.rows, work.w_exponent.flat, work.w.rows)
+                matmul(work.dF, work.read.rows.T, work.w.rows)
             _differentiate(here, work, sizes, W)
             _descend_all(here, work, sizes, of_block, etas[step])
 
