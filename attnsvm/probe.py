@@ -30,7 +30,7 @@ from attnsvm.record.archive import read_array
 from attnsvm.svm import SvmSolution, SvmStatus
 from attnsvm.svm.equalities import restoring
 from attnsvm.theory import finite_part_distance, optimal_mixture
-from attnsvm.theory.token_graph import PriorityGraph, priority_graphs
+from attnsvm.theory.token_graph import priority_graphs
 from attnsvm.training import Trajectory
 
 
@@ -343,15 +343,9 @@ class TokenGraph(Probe):
     all, and the attention to the component of the label, mean over the samples.
     """
 
-    def __init__(self) -> None:
-        self._known: tuple[ProblemBatch, list[PriorityGraph]] | None = None
-
     def measure(self, snapshot: Snapshot) -> dict[str, Tensor]:
         """Return the sizes of the graphs, and the attention."""
-        batch = snapshot.batch
-        if self._known is None or self._known[0] is not batch:  # made once for all snapshots
-            self._known = batch, priority_graphs(batch)
-        graphs, found = self._known[1], dict[str, Tensor]()
+        graphs, found = priority_graphs(snapshot.batch), dict[str, Tensor]()
         for name in graphs[0].sizes():
             found[name] = snapshot.softmax.new_tensor([one.sizes()[name] for one in graphs])
         inside = torch.stack([one.inside for one in graphs]).to(snapshot.softmax.device)

@@ -16,8 +16,6 @@ from attnsvm.head import Parameters
 from attnsvm.problem import ProblemBatch
 from attnsvm.training import Trajectory
 
-TIED_SCORES = "two tokens share the best score: which one is optimal is not decided"
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TokenSelection(Batched):

@@ -43,6 +43,7 @@ WITH_WORDS = "pretrained_heads_attention"
 
 OTHER_SWEEPS = {
     WITH_WORDS: "pretrained_heads data.at_layer=1 data.at_head=2 data.n=4 selection=top trials=2",
+    "next_token_text_steps": "next_token_text",
     "pretrained_heads_no_sinks": "pretrained_heads data.sinks=false selection=top "
     "data.at_head=0,3,6,9 seed=0,8",
 }
@@ -114,8 +115,10 @@ def draw_figures(app: Sphinx, page: str, text: list[str]) -> None:
     (docs / "drawn").mkdir(exist_ok=True)
     for name in set(re.findall(r"\bfigures/(\w+)\.png", text[0])) - {WITH_WORDS}:
         if name not in DRAWN:
-            figure = OTHER_SWEEPS.get(name, name).partition(" ")[0]
-            (docs / "drawn" / f"{name}.png").write_bytes(draw(docs / "tables" / name, figure))
+            sweep = OTHER_SWEEPS.get(name, name).partition(" ")[0]
+            own = (docs / "tables" / name).is_dir()  # else it is a further figure of the sweep
+            folder, figure = (name, sweep) if own else (sweep, name)
+            (docs / "drawn" / f"{name}.png").write_bytes(draw(docs / "tables" / folder, figure))
             DRAWN.add(name)
         text[0] = text[0].replace(f"figures/{name}.png", f"drawn/{name}.png")
 

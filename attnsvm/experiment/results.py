@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,7 @@ from attnsvm.optimizer.base import broadcast
 from attnsvm.problem import ProblemBatch
 from attnsvm.record.columns import TRIAL_COLUMNS, Column, key_columns
 from attnsvm.record.schema import trial_table
-from attnsvm.selection import TIED_SCORES, TokenSelection
+from attnsvm.selection import TokenSelection
 from attnsvm.svm import SvmSolution
 from attnsvm.training import STALLED, TrainingStatus, Trajectory
 
@@ -29,29 +31,11 @@ Status = tuple[str, str]
 
 OK: Status = ("ok", "")
 
-WITHOUT_START = "init=cone: the SVM of the tokens is not solved and has no direction"
-
-STALLED_REASON = (
-    "the last steps are rounding noise, or the path's last point is not a minimiser "
-    f"(relative error of the direction >= {STALLED:g})"
-)
-
-EXCLUSIONS = {
-    "startless": ("rejected", WITHOUT_START),
-    "undefined": ("diverged", "a margin is not positive, where the loss is not defined"),
-    "diverged": ("diverged", "a weight is not finite"),
-    "tied_softmax": ("tie", "two tokens share the largest softmax"),
-    "stalled": ("stalled", STALLED_REASON),
-    "tied_scores": ("tie", TIED_SCORES),
-    "unsaturated": ("unsaturated", "smallest top softmax is below {saturation:g}"),
-    "positive": ("rejected", "all labels are +1"),
-    "ambiguous": ("rejected", "a softmax lies in ({negligible:g}, {attended:g})"),
-    "nothing_negligible": ("rejected", "no softmax is <= {negligible:g}"),
-    "unattended": (
-        "rejected", "a sample attends to no token, all its softmax are < {attended:g}"
-    ),
-}  # fmt: skip
+with Path(__file__).with_name("exclusions.csv").open(newline="") as _rows:
+    EXCLUSIONS = {name: (status, reason) for name, status, reason in csv.reader(_rows)}
 """Why training or the selection of tokens excludes an instance: its status and the reason."""
+
+WITHOUT_START = EXCLUSIONS["startless"][1]
 
 NEGATIVE = -1e-9
 """Scores below it are negative, and not zero up to rounding."""
@@ -189,7 +173,7 @@ def exclusions(chosen: SelectionConfig, **where: Any) -> list[Exclusion]:
     """Return the exclusions called `where` in the order of `EXCLUSIONS`, unless they are off."""
     off = {"stalled": chosen.keep_stalled, "positive": not chosen.reject_all_positive}
     return [
-        (where[name], status, reason.format_map(vars(chosen)))
+        (where[name], status, reason.format_map(vars(chosen) | {"stalled": STALLED}))
         for name, (status, reason) in EXCLUSIONS.items()
         if name in where and not off.get(name)
     ]

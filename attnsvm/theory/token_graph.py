@@ -2,6 +2,7 @@
 
 import dataclasses
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -82,6 +83,7 @@ class PriorityGraph:
         }
 
 
+@lru_cache(maxsize=1)
 def priority_graphs(batch: ProblemBatch) -> list[PriorityGraph]:
     """Return the token-priority graphs of each instance.
 

@@ -12,6 +12,7 @@ from omegaconf import OmegaConf
 from .. import notation, statistics
 from ..facets import Panel, facets, labels, looks_of_pairs
 from . import CAPTIONS, MOST_CURVES, CellAxes, Drawing, Figure, Pages, SweepFrames, Tables, drawn
+from . import _priority_graph as priority_graph
 from ._numbers import SELECTED, UNTYPED, certified, history_of, joined, outcomes
 
 DECLARED: Any = OmegaConf.to_container(OmegaConf.load(Path(__file__).with_name("curves.yaml")))
@@ -52,7 +53,8 @@ class OverSteps:
 
     Each of the quantities `more` has a figure for itself. There are panels for each value of the
     axis `facet`. One figure has `room` for so many curves; if there are more, the axes besides
-    `first` get figures of their own, `apart` before others.
+    `first` get figures of their own, `apart` before others. The figure is called
+    `curves`, if not as the experiment.
     """
 
     name: str
@@ -67,6 +69,7 @@ class OverSteps:
     x: str = "step"
     x_label: str = ""
     quartiles: bool = False
+    curves: str = ""
 
     def tables(self, frames: SweepFrames) -> dict[str, pd.DataFrame]:
         """Return the quantities over the steps, and the number of instances by status."""
@@ -87,7 +90,7 @@ class OverSteps:
                 name, partial(self._figure, shown), self.notes, panels=first,
                 room=self.room, x=[axis for axis in axes.names if axis == self.x],
             )
-            for name, shown in {self.name: self.quantities, **others}.items()
+            for name, shown in {self.curves or self.name: self.quantities, **others}.items()
         ]  # fmt: skip
         return drawn(pages, tables, axes, remarks)
 
@@ -214,7 +217,22 @@ class OverRadii(OverSteps):
         return [*super().notes(tables, axes), optimal]
 
 
-KINDS = {"kq_plateau": Plateau, "regularization_path": OverRadii}
+class OfGraphs(OverSteps):
+    """The token-priority graph of a query beside the attention to its tokens; then the curves."""
+
+    def tables(self, frames: SweepFrames) -> dict[str, pd.DataFrame]:
+        """Return the curves, counts, and the tokens of a query of each cell."""
+        return super().tables(frames) | {f"{self.name}_graph": priority_graph.table(frames)}
+
+    def draw(self, tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
+        """Return a graph for each cell, if there is any, and the curves."""
+        of, curves = f"{self.name}_graph", super().draw(tables, axes, remarks)
+        told, make = partial(priority_graph.notes, name=of), partial(priority_graph.figure, name=of)
+        page = Pages(self.name, make, told, cells=of)
+        return page.draw(tables, axes, remarks) + curves if len(tables[of]) else curves
+
+
+KINDS = {"kq_plateau": Plateau, "next_token_text": OfGraphs, "regularization_path": OverRadii}
 """Sweeps with further tables."""
 
 SWEEPS = {name: KINDS.get(name, OverSteps)(name, **fields) for name, fields in DECLARED.items()}

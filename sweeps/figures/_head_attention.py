@@ -9,13 +9,11 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from scipy.special import softmax
 
-from attnsvm.config import ConfigError
-
 from .. import style
 from ..cells import groups, rows_of
 from ..facets import matrix
 from . import CellAxes, Figure, SweepFrames, Tables
-from ._numbers import arrays_of
+from ._numbers import arrays_of, drawn_again
 
 HEAD = ["at_layer", "at_head"]
 COLUMNS = ["seed", "sentence", "token", "attention", "selected", "support", "word", "of_query"]
@@ -25,9 +23,6 @@ SENTENCES = 12
 
 LONGEST = 13
 """Most characters of a word in the figure."""
-
-SAME = 1e-6
-"""Relative difference of the lengths of stored and read rows up to which they are the same."""
 
 
 def table(frames: SweepFrames, heads: pd.DataFrame, by: list[str]) -> pd.DataFrame:
@@ -47,7 +42,8 @@ def table(frames: SweepFrames, heads: pd.DataFrame, by: list[str]) -> pd.DataFra
             arrays = arrays_of(frames, run)
             if "selected" in arrays and "frobenius_W" in arrays:  # not those of Gen-SVM
                 at = {key: values[0] for key, values in arrays.items()}
-                words = _words(trials.iloc[0], at)
+                data, _ = drawn_again(trials.iloc[0], at)
+                words = data.words(int(at["seeds"])) if data else ()
                 rows += [cell | row for row in of_instance(at, *words)]
                 break
     return pd.DataFrame(rows, columns=[*by, *HEAD, *COLUMNS])
@@ -72,32 +68,6 @@ def of_instance(
          "word": words[i][t] if words else "", "of_query": words[i][queries[i]] if words else ""}
         for i, t in np.ndindex(*s.shape)
     ]  # fmt: skip
-
-
-def _words(
-    trial: "pd.Series[Any]", at: Mapping[str, np.ndarray]
-) -> tuple[list[list[str]], list[int]]:
-    """Return the words of a stored instance and each query; none if its rows are others here."""
-    from attnsvm.data import Pretrained  # torch, which no other figure needs
-    from attnsvm.head import Linear
-    from attnsvm.model import CrossAttention
-
-    names = ("transformer", "text", *HEAD, "n", "T", "control", "scores")
-    known = trial.dropna().to_dict()
-    given: dict[str, Any] = {name: known.get(name) for name in names}
-    given |= {name: int(given[name]) for name in (*HEAD, "n", "T") if given[name] is not None}
-    try:
-        data, seed = Pretrained(**given), int(at["seeds"])
-        batch = data.sample(Linear(), CrossAttention(), 1, seed)
-        lengths = [
-            (np.linalg.norm(read[0].numpy(), axis=-1), np.linalg.norm(stored, axis=-1))
-            for read, stored in ((batch.X, at["X"]), (batch.Z, at["Z"]))
-        ]
-        if all(np.allclose(read, stored, rtol=SAME) for read, stored in lengths):
-            return data.words(seed)
-    except (ConfigError, ValueError, TypeError):  # not here, or of another size
-        pass
-    return [], []
 
 
 def figure(tables: Tables, axes: CellAxes) -> Figure:

@@ -1,10 +1,14 @@
 """What the tables of several figures need: outcomes, histories, stored arrays, and counts."""
 
-from collections.abc import Iterable, Sequence
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from attnsvm.config import GROUPS, ConfigError
+from attnsvm.config.instantiate import named
 from attnsvm.record.folder import read_solutions
 
 from .. import statistics, style
@@ -18,6 +22,10 @@ UNTYPED = ("tie", "diverged", "stalled", "rejected", "failed")
 """Statuses of instances whose last step does not show where training converges to."""
 
 
+SAME = 1e-6
+"""Difference of inner products of stored and drawn rows, relative to the largest, if they agree."""
+
+
 def certified(frames: SweepFrames) -> pd.DataFrame:
     """Return the instances with status ok: saturated, with certified SVMs."""
     return frames.trials[frames.trials["status"] == "ok"]
@@ -27,6 +35,32 @@ def arrays_of(frames: SweepFrames, run: object) -> dict[str, np.ndarray]:
     """Return the stored arrays of a run; none if its folder is not known."""
     folder = frames.folders.get(str(run))
     return {} if folder is None else dict(read_solutions(folder))
+
+
+def drawn_again(
+    trial: "pd.Series[Any]", at: Mapping[str, np.ndarray]
+) -> tuple[Any, Any] | tuple[None, None]:
+    """Return the data of a stored instance, and the instance with labels; None where it is another.
+
+    Words and labels are in no record. Rows may be in another basis: their inner products count.
+    """
+    from attnsvm.data import sample  # torch, which no other figure needs
+
+    known, given = trial.dropna(), dict[str, Any]()
+    try:
+        for one in dataclasses.fields(GROUPS["data"][trial["data"]]):
+            if one.name in known:
+                whole = isinstance(one.default, int)
+                given[one.name] = int(known[one.name]) if whole else known[one.name]
+        data = named("data", trial["data"], **given)
+        batch = sample(data, trials=1, seed=int(at["seeds"]))
+        pairs = [(batch.X[0].flatten(0, 1), at["X"].reshape(-1, batch.d)), (batch.Z[0], at["Z"])]
+        grams = [(np.asarray(V @ V.mT), stored @ stored.T) for V, stored in pairs]
+        if all(np.allclose(*pair, rtol=0, atol=SAME * np.abs(pair[1]).max()) for pair in grams):
+            return data, batch
+    except (ConfigError, KeyError, ValueError):  # not here, or of another size
+        pass
+    return None, None
 
 
 def joined(parts: Iterable[pd.DataFrame], columns: Sequence[str]) -> pd.DataFrame:
