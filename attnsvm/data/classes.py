@@ -29,7 +29,7 @@ class Classes(Seeded):
 
     def __init__(self, n: int, d: int, K: int, margin: float) -> None:
         super().__init__(n, K, d)
-        self.margin = margin
+        self.K, self.margin = K, margin
 
     def sample(self, head: Head, model: Model, trials: int, seed: int) -> ProblemBatch:
         """Return the instances, each sample with the head of its label."""
@@ -38,11 +38,11 @@ class Classes(Seeded):
 
     def draw(self, generator: Generator, head: Head) -> Drawn:
         """Draw points with labels."""
-        return classifier(*self.labelled(generator), self.T)
+        return classifier(*self.labelled(generator), self.K)
 
     def labelled(self, generator: Generator) -> tuple[Tensor, Tensor]:
         """Return points (n, d), float64, and their labels (n,), int64."""
-        teacher = unit_rows(generator, self.T, self.d)
+        teacher = unit_rows(generator, self.K, self.d)
         g = normal(generator, self.n, self.d).double() / self.d**0.5
         y = (g @ teacher.mT).argmax(1)
         return g + self.margin * teacher[y], y
@@ -72,7 +72,7 @@ class Contexts(Classes):
     def labelled(self, generator: Generator) -> tuple[Tensor, Tensor]:
         """Draw contexts, the tokens of each, the label of each sample."""
         h = normal(generator, self.contexts, self.d).double() / self.d**0.5
-        orders = [torch.randperm(self.T, generator=generator) for _ in range(self.contexts)]
+        orders = [torch.randperm(self.K, generator=generator) for _ in range(self.contexts)]
         which = torch.arange(self.n) % self.contexts
         place = torch.randint(self.support, (self.n,), generator=generator)
         return h[which], torch.stack(orders)[which, place]
