@@ -25,7 +25,7 @@ CHECKS = {
     "loss": testing.check_loss,
     "optimizer": testing.check_optimizer,
 }
-OF_FILES = ("file", "classes_file", "digits", "pretrained")
+OF_FILES = ("file", "digits", "pretrained")
 SLOW = {*GROUPS["optimizer"].own} - {"normalized_gd", "adam"}
 OPTIONS = [
     pytest.param(group, name, marks=[pytest.mark.full] if name in SLOW else [])

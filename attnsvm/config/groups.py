@@ -275,13 +275,6 @@ class ContextsConfig(ClassifierConfig, name="contexts", target="Contexts"):
             yield "support", f"<= K={self.K}: they are of the vocabulary"
 
 
-class ClassesFileConfig(DataConfig, name="classes_file", target="ClassesFile"):
-    """Your own points and labels, for a linear classifier: an .npz file with X (n,d), y (n,)."""
-
-    path: str = MISSING
-    K: int = 0
-
-
 class PretrainedConfig(DataConfig, name="pretrained", target="Pretrained"):
     """A head of a pretrained model on sentences of a text."""
 

@@ -1,7 +1,7 @@
 """The sources of problem instances; option `data=NAME`."""
 
 from attnsvm.data.base import Data, Drawn, Seeded
-from attnsvm.data.classes import Classes, ClassesFile, Contexts
+from attnsvm.data.classes import Classes, Contexts
 from attnsvm.data.digits import Digits
 from attnsvm.data.file import File
 from attnsvm.data.planted import Planted

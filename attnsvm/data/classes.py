@@ -1,4 +1,4 @@
-"""`data=classes`, `contexts`, `classes_file`: a linear classifier, as one layer of attention.
+"""`data=classes` and `contexts`: a linear classifier, as one layer of attention.
 
 A classifier with weights W (K, d) has the logits e_c^T W x: those of the query x at the tokens
 e_1, ..., e_K. With `loss=log` of the attention that the label has, the risk is its cross-entropy.
@@ -11,12 +11,10 @@ import torch
 from torch import Generator, Tensor
 from torch.nn.functional import pad
 
-from attnsvm.config import ConfigError
-from attnsvm.data.base import Data, Drawn, Seeded, check_own_scores, normal, unit_rows
-from attnsvm.data.file import read_npz
+from attnsvm.data.base import Drawn, Seeded, check_own_scores, normal, unit_rows
 from attnsvm.head import Head, RowScores
 from attnsvm.model import Model
-from attnsvm.problem import ProblemBatch, check_array, real
+from attnsvm.problem import ProblemBatch
 
 
 class Classes(Seeded):
@@ -33,7 +31,7 @@ class Classes(Seeded):
 
     def sample(self, head: Head, model: Model, trials: int, seed: int) -> ProblemBatch:
         """Return the instances, each sample with the head of its label."""
-        check_own_scores(head, model, "classes, contexts or classes_file")
+        check_own_scores(head, model, "classes or contexts")
         return super().sample(RowScores(), model, trials, seed)
 
     def draw(self, generator: Generator, head: Head) -> Drawn:
@@ -76,38 +74,6 @@ class Contexts(Classes):
         which = torch.arange(self.n) % self.contexts
         place = torch.randint(self.support, (self.n,), generator=generator)
         return h[which], torch.stack(orders)[which, place]
-
-
-class ClassesFile(Data):
-    """Points and labels of your own, one instance: `X` (n, d) and `y` (n,) of an .npz file.
-
-    Labels are 0, ..., K - 1; K = 0 stands for one more than the largest.
-    """
-
-    def __init__(self, path: str, K: int) -> None:
-        self.path, self.K = path, K
-
-    def sample(self, head: Head, model: Model, trials: int, seed: int) -> ProblemBatch:
-        """Return the instance of the file."""
-        check_own_scores(head, model, "classes, contexts or classes_file")
-        arrays = read_npz("data.path", self.path, "X, y")
-        if set(arrays) != {"X", "y"} or arrays["X"].ndim != 2 or not arrays["X"].size:
-            shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
-            raise ConfigError(f"data.path={self.path}: has {shapes}; must have X (n, d) and y (n,)")
-        X, y = (real(name, arrays[name]) for name in "Xy")
-        check_array("X", X, tuple(X.shape), torch.float64)
-        check_array("y", y, (len(X),), torch.float64)
-        K = max(2, self.K or int(y.max()) + 1)
-        wrong = y[(y != y.floor()) | (y < 0) | (y >= K)]
-        if len(wrong):
-            label = f"{wrong[0]:g}"
-            raise ConfigError(f"y: has the label {label}; must be whole numbers from 0 to {K - 1}")
-        one = classifier(X, y.long(), K)
-        samples = model.expand(one.X[None], one.Z[None], one.Y[None], None)
-        v, numbers = one.head_parameters["v"][None], torch.tensor([seed])
-        return ProblemBatch(
-            **vars(samples), head=RowScores(), head_parameters={"v": v}, seeds=numbers
-        )
 
 
 def classifier(x: Tensor, y: Tensor, K: int) -> Drawn:

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from attnsvm.config import ConfigError
-from attnsvm.data.base import Data, head_of_labels
-from attnsvm.head import Head, Vocabulary
+from attnsvm.data.base import Data, check_own_scores, head_of_labels
+from attnsvm.data.classes import classifier
+from attnsvm.head import Head, RowScores, Vocabulary
 from attnsvm.model import Model
 from attnsvm.problem import ProblemBatch, check_array, check_labels
 from attnsvm.record.archive import read_arrays
@@ -39,6 +40,9 @@ class File(Data):
     among those of its sequence; and optionally the embeddings `E` (K, d), by default the standard
     basis, the rows `C` (K, d) by which heads score labels, by default pinv(E)^T, and `mask`. The
     query is the last admissible token, as of data=token_graph.
+
+    A file of a linear classifier holds points `X` (n, d) and labels `y` (n,), 0, ..., K - 1: one
+    instance, as of data=classes.
     """
 
     def __init__(self, path: str) -> None:
@@ -46,9 +50,11 @@ class File(Data):
 
     def sample(self, head: Head, model: Model, trials: int, seed: int) -> ProblemBatch:
         """Return the first `trials` instances of the file (all, if it has fewer)."""
-        arrays = read_npz("data.path", self.path, "X, Z, Y, or ids, next")
+        arrays = read_npz("data.path", self.path, "X, Z, Y, or ids, next, or X, y")
         if isinstance(head, Vocabulary) or {"ids", "next"} & set(arrays):
             return self._of_ids(arrays, head, model, seed).take(slice(trials))
+        if "y" in arrays:
+            return self._of_points(arrays, head, model, seed)
         X = _array(arrays, "X")
         if X.ndim == 3:
             arrays, X = {name: value[None] for name, value in arrays.items()}, X[None]
@@ -96,6 +102,22 @@ class File(Data):
         Z = X.gather(2, last[..., None, None].expand(*last.shape, 1, X.shape[-1])).squeeze(2)
         parameters, numbers = made.of_labels(C, y), seed + torch.arange(len(X))
         return ProblemBatch(X, Z, torch.ones_like(Z[..., 0]), mask, made, parameters, numbers)
+
+    def _of_points(self, arrays: Arrays, head: Head, model: Model, seed: int) -> ProblemBatch:
+        """Return the instance of points with their classes."""
+        check_own_scores(head, model, "file with y")
+        self._check_names(arrays, ("X", "y"))
+        X, y = _array(arrays, "X"), _array(arrays, "y")
+        if X.ndim != 2 or 0 in X.shape:
+            raise ConfigError(f"X: shape {tuple(X.shape)}; must be (n, d) with y (n,)")
+        check_array("X", X, tuple(X.shape), torch.float64)
+        check_array("y", y, (len(X),), torch.float64)
+        if len(wrong := y[(y != y.floor()) | (y < 0)]):
+            raise ConfigError(f"y: {wrong[0]:g}; must be whole numbers >= 0")
+        one = classifier(X, y.long(), max(2, int(y.max()) + 1))
+        X, Z, Y = (V[None] for V in (one.X, one.Z, one.Y))
+        mask, v = torch.ones(X.shape[:3], dtype=torch.bool), one.head_parameters["v"][None]
+        return ProblemBatch(X, Z, Y, mask, RowScores(), {"v": v}, torch.tensor([seed]))
 
     def _check_names(self, arrays: Arrays, known: Sequence[str]) -> None:
         for name in arrays:

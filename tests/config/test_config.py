@@ -17,7 +17,7 @@ ALL_OPTIONS = [(group, name) for group, options in GROUPS.items() for name in op
 
 @pytest.mark.parametrize(("group", "name"), ALL_OPTIONS)
 def test_every_option_composes_and_builds_what_it_names(group, name):
-    given = {"path": "x.npz"} if name in ("file", "classes_file") else {}
+    given = {"path": "x.npz"} if name == "file" else {}
     others = ["data=token_graph", "loss=linear"] if name == "vocabulary" else []
     fields = (f"data.{field}={value}" for field, value in given.items())
     run = composed(f"{group}={name}", *fields, *others)

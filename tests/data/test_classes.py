@@ -60,21 +60,21 @@ def test_the_finite_part_has_the_log_odds_of_the_labels_where_some_weights_do(d,
 
 XOR = {"X": np.array([[0.0, 0], [1, 1], [0, 1], [1, 0]]) - 0.5, "y": np.array([0, 0, 1, 1])}
 BAD = {
-    r"has X \(4,\), y \(4,\); must have X \(n, d\) and y \(n,\)": {"X": np.zeros(4)},
+    r"X: shape \(4,\); must be \(n, d\) with y \(n,\)": {"X": np.zeros(4)},
     r"y: shape \(3,\); must be \(4,\)": {"y": XOR["y"][:3]},
-    "y: has the label -1; must be whole numbers from 0 to 1": {"y": XOR["y"] - 1},
-    "y: has the label 0.5; must be": {"y": XOR["y"] + 0.5},
-    "y: has the label 2; must be": {"y": XOR["y"] + 1},
+    "y: -1; must be whole numbers >= 0": {"y": XOR["y"] - 1},
+    "y: 0.5; must be": {"y": XOR["y"] + 0.5},
+    "unknown array Z; must be X | y": {"Z": XOR["X"]},
 }
 
 
 def test_points_of_a_file_are_infeasible_if_nothing_separates_them_and_named_if_bad(tmp_path):
     path = str(tmp_path / "points.npz")
     np.savez(path, **XOR)
-    batch, y = sample("classes_file", path=path), torch.tensor([[0, 0, 1, 1]])
+    batch, y = sample("file", path=path), torch.tensor([[0, 0, 1, 1]])
     assert batch.scores().argmax(-1).equal(y)
     assert solve_svm(batch.X, batch.Z, y).statuses[0].value == "infeasible"
     for message, change in BAD.items():
         np.savez(path, **XOR | change)
         with pytest.raises(ConfigError, match=message):
-            sample("classes_file", path=path, K=2)
+            sample("file", path=path)
