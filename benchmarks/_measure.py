@@ -80,13 +80,8 @@ FEW, LOOP_STEPS = 4, 20
 Risk = Callable[..., Any]
 """(W, X, Z, Y, v, softmax, f) to the risk of an instance, of arrays of torch or JAX.
 
-f is the function of `FUNCTIONS` that the risk needs.
+f is the function that the risk needs, softplus or log.
 """
-
-FUNCTIONS = {"softplus": softplus, "log": torch.log}
-
-Ours = Callable[[ProblemBatch, int], Tensor]
-"""(batch, steps) to the trained W, (B, ..., d, d)."""
 
 
 def combined(factors: Sequence[Any]) -> Any:
@@ -103,12 +98,13 @@ def autograd_loop(
 ) -> Tensor:
     """Train one instance after the other; return W."""
     softmax = softmax_exact if exact else partial(torch.softmax, dim=-1)
+    function = {"softplus": softplus, "log": torch.log}[f]
     found = []
     for b in range(batch.B):
         given = [tensor[b] for tensor in arrays(batch)]
         factors = [V[b].clone().requires_grad_() for V in start]
         for _ in range(steps):
-            loss = risk(combined(factors), *given, softmax, FUNCTIONS[f])
+            loss = risk(combined(factors), *given, softmax, function)
             gradients = torch.autograd.grad(loss, factors)
             with torch.no_grad():
                 for V, g in zip(factors, gradients, strict=True):
@@ -163,7 +159,7 @@ def jax_training(
 
 def compare(
     title: str,
-    ours: Ours,
+    ours: Callable[[ProblemBatch, int], Tensor],
     risk: Risk,
     f: str,
     batch: ProblemBatch,
@@ -174,8 +170,9 @@ def compare(
 ) -> None:
     """Print microseconds per instance and step, the ratios, and how far the peers' W is from ours.
 
-    The risk needs the function `f`. `start` has the factors, each (B, ..., d, m); `exact`: the
-    peers take the softmax whose backward pass does not cancel.
+    `ours` takes (batch, steps) to W (B, ..., d, d); the risk needs the function `f`; `start` has
+    the factors, each (B, ..., d, m); `exact`: the peers' softmax has a backward pass that does not
+    cancel.
     """
     few = batch.take(slice(FEW)), [V[:FEW] for V in start]
     peer = jax_training(risk, f, batch, start, steps, exact)

@@ -63,28 +63,22 @@ def counted(
     method: Method, difficult: Sequence[Difficult], truths: Sequence[float | None]
 ) -> Counter[tuple[str, str]]:
     """Return how many instances of each class of conditioning got each word."""
-    counts: Counter[tuple[str, str]] = Counter()
-    for one, truth in zip(difficult, truths, strict=True):
-        word = verdict(method(one.X, one.Z, one.mask), truth, one.kappa)
-        counts[class_of(one.kappa), word] += 1
-    return counts
+    return Counter(
+        (class_of(one.kappa), verdict(method(one.X, one.Z, one.mask), truth, one.kappa))
+        for one, truth in zip(difficult, truths, strict=True)
+    )
 
 
 def class_of(kappa: float) -> str:
-    """Return the class of a conditioning."""
-    if math.isnan(kappa):
-        return "infeasible"
-    return next(name for name, limit in LIMITS.items() if kappa <= limit)
+    """Return the class of a conditioning, NaN where no W exists."""
+    return next((name for name, limit in LIMITS.items() if kappa <= limit), "infeasible")
 
 
 def verdict(stated: float | None, truth: float | None, kappa: float) -> str:
     """Compare a stated norm (None: not solved) with the truth (NaN: infeasible; None: unknown)."""
-    infeasible = truth is not None and math.isnan(truth)
     if stated is None:
-        return "right" if infeasible else "no answer"
-    if infeasible:
-        return "silent error"
+        return "right" if truth is not None and math.isnan(truth) else "no answer"
     if truth is None:
         return "not judged"
-    tolerance = max(1e-6, 64 * EPS * kappa)
+    tolerance = max(1e-6, 64 * EPS * kappa)  # nothing is within it of NaN
     return "right" if abs(stated - truth) <= tolerance * truth else "silent error"
