@@ -175,8 +175,6 @@ class Pages:
         return [note, *self.lines(tables, axes), *counted, *remarks]
 
 
-def drawn(
-    pages: Iterable[Pages], tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()
-) -> list[Drawing]:
-    """Return the figures of several kinds of pages, one kind after the other."""
-    return [one for kind in pages for one in kind.draw(tables, axes, remarks)]
+def paged(*pages: Pages) -> Callable[..., list[Drawing]]:
+    """Return the `draw` of several kinds of pages, one kind after the other."""
+    return lambda *shown: [one for kind in pages for one in kind.draw(*shown)]

@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 from .. import notation, statistics
 from ..facets import Panel, facets, labels, looks_of_pairs
-from . import CAPTIONS, MOST_CURVES, CellAxes, Drawing, Figure, Pages, SweepFrames, Tables, drawn
+from . import CAPTIONS, MOST_CURVES, CellAxes, Drawing, Figure, Pages, SweepFrames, Tables, paged
 from . import _priority_graph as priority_graph
 from ._numbers import SELECTED, UNTYPED, certified, history_of, joined, outcomes
 
@@ -38,13 +38,6 @@ OF_SVM = ("one_minus", "margin_gap")
 
 TRAINED = ("ok", "unsaturated", "infeasible", "undecided")
 """Statuses of the instances whose training ended with finite weights."""
-
-
-STATISTICS = {
-    "mean": "Lines: mean; dark band: 95 % bootstrap interval of the mean; light band: quartiles.",
-    "median": "Lines: median; band: its 95 % bootstrap interval.",
-}
-USED = "Correlations: saturated instances whose SVM is certified; the rest: all trained."
 
 
 @dataclass(frozen=True)
@@ -92,12 +85,12 @@ class OverSteps:
             )
             for name, shown in {self.curves or self.name: self.quantities, **others}.items()
         ]  # fmt: skip
-        return drawn(pages, tables, axes, remarks)
+        return paged(*pages)(tables, axes, remarks)
 
     def notes(self, tables: Tables, axes: CellAxes) -> list[str]:
         """Return what is drawn, and of which instances, unless the captions say so."""
         said = "note" in CAPTIONS.get(self.name, {})
-        return [] if said else [f"{STATISTICS[self.statistic]} {USED}"]
+        return [] if said else [CAPTIONS["over_steps"][self.statistic]]
 
     def _figure(self, quantities: Sequence[str], tables: Tables, axes: CellAxes) -> Figure:
         """Return a panel for each quantity and value of `facet`; a single quantity has one row.

@@ -10,7 +10,7 @@ import pandas as pd
 
 from .. import notation, statistics, style
 from ..facets import Look, Panel, bars, facets, named
-from . import CellAxes, Drawing, Figure, Pages, SweepFrames, Tables, drawn
+from . import CellAxes, Drawing, Figure, Pages, SweepFrames, Tables, paged
 from ._numbers import certified, history_of, outcomes
 
 NORMS = {"w": "frobenius", "kq": "nuclear"}
@@ -48,11 +48,6 @@ def with_layers(table: pd.DataFrame) -> pd.DataFrame:
         for name, value in OF_ONE_LAYER.items()
     }
     return table.assign(**given)
-
-
-def keys_of(frames: SweepFrames, *shown: str) -> list[str]:
-    """Return the axes of the sweep, then the columns that a figure shows."""
-    return [*frames.axes.besides(*shown), *shown]
 
 
 def of_its_norm(table: pd.DataFrame, names: dict[str, str]) -> "pd.Series[float]":
@@ -135,7 +130,7 @@ class Layers:
 
     def tables(self, frames: SweepFrames) -> dict[str, pd.DataFrame]:
         """Return the medians over the steps, how rows ended, and the counts by status."""
-        keys = keys_of(frames, *self.x)
+        keys = [*frames.axes.besides(*self.x), *self.x]
         found = {self.name: over_steps(frames, keys)}
         if self.bars:
             found[f"{self.name}_causes"] = cause_counts(frames, keys)
@@ -154,7 +149,7 @@ class Layers:
         ]
         if self.bars:
             pages.append(Pages(f"{self.name}_ends", self._bars, x=self.x))
-        return drawn(pages, tables, axes, remarks)
+        return paged(*pages)(tables, axes, remarks)
 
     def _curves(self, quantity: str, tables: Tables, axes: CellAxes) -> Figure:
         table = tables[self.name]

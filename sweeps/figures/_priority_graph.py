@@ -22,9 +22,6 @@ COLUMNS = ["seed", "last", "sequence", "row", "token", "component", "attention",
 MOST_TOKENS, MOST_SEQUENCES = 20, 16
 """Largest number of tokens of the graph that is drawn, if there is one, and of sequences."""
 
-OTHER_EDGE: dict[str, Any] = {"color": "#b0b0b0", "lw": 0.7, "zorder": 2}
-"""The look of an edge between components."""
-
 
 def table(frames: SweepFrames) -> pd.DataFrame:
     """Return the attention to each token of each sequence of a query, of one instance of each cell.
@@ -136,7 +133,8 @@ def _graph(ax: Axes, found: pd.DataFrame, nodes: pd.DataFrame, colours: "pd.Seri
         inside = nodes["component"][a] == nodes["component"][b]
         far, apart = -0.8 - abs(a - b), 0.12 if a < b else -0.12
         corners = [(near, a + apart), (far, a + apart), (far, b - apart), (near, b - apart)]
-        look = {"color": colours[a], "lw": 1.2, "zorder": 3} if inside else OTHER_EDGE
+        look: dict[str, Any] = {"color": "#b0b0b0", "lw": 0.7, "zorder": 2}
+        look |= {"color": colours[a], "lw": 1.2, "zorder": 3} if inside else {}
         arc = MplPath(corners, [1, 4, 4, 4])
         ax.add_patch(FancyArrowPatch(path=arc, arrowstyle=tips, mutation_scale=6, **look))
     ax.scatter(np.zeros(len(nodes)), nodes.index, s=30, color=colours, zorder=4)

@@ -25,8 +25,6 @@ RANKS = ("frobenius_rank", "nuclear_rank")
 BARS = 12
 """Largest number of bars in a figure."""
 
-OK = "instances with status ok"
-
 
 def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     """Return, per cell, the shares of outcomes and the median 1-correlations."""
@@ -89,7 +87,7 @@ def _charts(
     typed: dict[str, Any] = {role: axes.typed.get(name, name) for role, name in parts.items()}
 
     def chart(quantity: str, tables: Tables, axes: CellAxes) -> Figure:
-        y = OK if quantity == "ok" else quantity
+        y = "instances with status ok" if quantity == "ok" else quantity
         log = ("y",) if quantity in CURVES else ()
         asked = Question(axes.typed.get(x, x), y, **typed, kind="line", estimator="median", log=log)
         return figure(tables["chart"].rename(columns=axes.typed), asked)[0]

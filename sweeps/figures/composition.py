@@ -1,13 +1,11 @@
 """What the readout sees of the input as a network gets deeper, and the rank of each layer."""
 
-from functools import partial
-
 import pandas as pd
 
 from ..facets import Panel, facets, named, whiskers
 from ..notation import RULES
-from . import CellAxes, Figure, Pages, SweepFrames, Tables, drawn
-from ._networks import NORMS, keys_of, of_its_norm, with_layers
+from . import CellAxes, Figure, Pages, SweepFrames, Tables, paged
+from ._networks import NORMS, of_its_norm, with_layers
 from ._numbers import means_of, outcomes
 
 X = ("parameterization", "layers", "layer")
@@ -24,7 +22,7 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     trials = trials[trials["status"] == "ok"]
     ranks = {rule: f"{norm}_rank" for rule, norm in NORMS.items()}
     trials = trials.assign(svm_rank=of_its_norm(trials, ranks))
-    keys = keys_of(frames, *X)
+    keys = [*frames.axes.besides(*X), *X]
     return {
         "composition": means_of(trials, keys, ("positions_seen", *RANKS), "measure"),
         "composition_counts": outcomes(frames.trials, frames.axes),
@@ -55,4 +53,4 @@ def _ranks(tables: Tables, axes: CellAxes) -> Figure:
     )[0]  # fmt: skip
 
 
-draw = partial(drawn, (Pages("composition", _seen, x=X), Pages("composition_ranks", _ranks, x=X)))
+draw = paged(Pages("composition", _seen, x=X), Pages("composition_ranks", _ranks, x=X))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from .. import statistics, style
+from .. import notation, statistics, style
 from ..facets import bars, labels, values_of
 from . import MOST_PANELS, CellAxes, Drawing, Figure, Pages, SweepFrames, Tables
 from ._numbers import ended, outcomes
@@ -20,7 +20,6 @@ class Bars:
 
     name: str
     x: str
-    x_label: str
 
     def tables(self, frames: SweepFrames) -> dict[str, pd.DataFrame]:
         """Return the share of every type of convergence, and of Assumption B.1, in each cell."""
@@ -55,7 +54,7 @@ class Bars:
         looks = {kind: style.KINDS.get(kind, style.OTHER_KIND) for kind in kinds["kind"].unique()}
         looks |= {kind: style.KINDS[kind] | {"always": True} for kind in TYPES[:3]}
         several = "column" if axes.besides(self.x) else ""
-        fig, grid = bars(kinds, "at", "kind", looks, col=several, x_label=self.x_label)
+        fig, grid = bars(kinds, "at", "kind", looks, col=several, x_label=notation.column(self.x))
         for ax, column in zip(grid, values_of(table, several), strict=True):
             best = kinds[(kinds["kind"] == "global") & (kinds["column"] == (column or ""))]
             best = best.set_index("at").reindex(kinds["at"].cat.categories)
@@ -71,6 +70,6 @@ class Bars:
 
 
 SWEEPS = {
-    "convergence_types": Bars("convergence_types", "d", "token dimension $d$"),
-    "convergence_types_m": Bars("convergence_types_m", "m", "columns $m$ of $K$ and $Q$"),
+    "convergence_types": Bars("convergence_types", "d"),
+    "convergence_types_m": Bars("convergence_types_m", "m"),
 }

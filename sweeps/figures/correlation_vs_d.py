@@ -1,6 +1,5 @@
 """Trained W against the attention SVMs of the attended tokens (paper, section 5)."""
 
-from functools import partial
 from itertools import chain, repeat
 from typing import Any
 
@@ -11,7 +10,7 @@ from .. import statistics, style
 from ..cells import number
 from ..facets import Look, Panel, bars, facets, labels, looks_of, named, points
 from ..notation import DISTANCE, SVMS, VALUES, column
-from . import MOST_PANELS, CellAxes, Figure, Pages, SweepFrames, Tables, drawn
+from . import CAPTIONS, MOST_PANELS, CellAxes, Figure, Pages, SweepFrames, Tables, paged
 from ._numbers import history_of, stalled
 
 CURVES = {f"one_minus_corr_{svm}": SVMS[svm] for svm in ("svmeq", "frobenius", "1token")}
@@ -45,10 +44,6 @@ SMALLEST = 1e-17
 """Smallest 1-correlation on the log axis: smaller values and 0 are drawn at this value."""
 SMALLEST_SOFTMAX = 1e-60
 """Smallest softmax on the log axis: smaller ones are drawn at this value."""
-FLAT = (
-    "Flat: at some sample the head's gradient is exactly zero (all its rectifiers are off), so "
-    "this sample does not drive W towards W_fin; the theory does not cover such instances."
-)
 
 
 def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
@@ -106,7 +101,7 @@ def _notes(tables: Tables, axes: CellAxes) -> list[str]:
     ]
     hidden = counts["d"].nunique() - DIMENSIONS
     more = f"Of steps and instances, {hidden} further values of d are in the tables only."
-    flat = FLAT if counts["flat"].any() else ""
+    flat = CAPTIONS["correlation_vs_d"]["flat"] if counts["flat"].any() else ""
     return [total, f"Accepted: {', '.join(accepted)}.", flat, more if hidden > 0 else ""]
 
 
@@ -212,9 +207,8 @@ def _scatter(tables: Tables, axes: CellAxes) -> Figure:
     return fig
 
 
-draw = partial(
-    drawn,
-    [
+draw = paged(
+    *(
         Pages(
             f"correlation_vs_d{kind}", figure, _notes, counts="", x=("d",), panels=("gradient",),
             room=room, cells="correlation_vs_d_counts",
@@ -223,5 +217,5 @@ draw = partial(
             ("", _versus_d, MOST_PANELS), ("_drawn", _drawn, MOST_PANELS),
             ("_steps", _over_steps, 1), ("_scatter", _scatter, 1),
         )
-    ],
+    )
 )  # fmt: skip

@@ -1,6 +1,5 @@
 """What trained attention selects in samples that it was not trained on, and the margin."""
 
-from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -9,7 +8,7 @@ from .. import statistics, style
 from ..cells import number
 from ..facets import Panel, facets, named, points
 from ..notation import RULES
-from . import CellAxes, Figure, Pages, SweepFrames, Tables, drawn
+from . import CellAxes, Figure, Pages, SweepFrames, Tables, paged
 from ._curves import TRAINED
 from ._numbers import means_of, outcomes
 
@@ -79,8 +78,6 @@ def _over_margin(tables: Tables, axes: CellAxes) -> Figure:
     return fig
 
 
-PAGES = (
-    Pages("generalisation", _over_samples, x=X),
-    Pages("generalisation_margin", _over_margin, x=X),
+draw = paged(
+    Pages("generalisation", _over_samples, x=X), Pages("generalisation_margin", _over_margin, x=X)
 )
-draw = partial(drawn, PAGES)

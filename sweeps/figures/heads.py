@@ -10,10 +10,11 @@ import pandas as pd
 
 from .. import notation, statistics, style
 from ..facets import Panel, facets, looks_of, named
-from . import CellAxes, Figure, Pages, SweepFrames, Tables, _networks, drawn
+from . import CellAxes, Figure, Pages, SweepFrames, Tables, _networks, paged
 from ._numbers import arrays_of, outcomes
 
 X = ("parameterization", "layers", "layer", "heads")
+OF_ROWS = [*X, "attention_head"]
 PANELS = {
     "own": Panel(notation.DISTANCE(r"W_{\mathrm{svm}}"), "log", line=_networks.NEAR),
     "equal": Panel("samples with equal tokens", "share"),
@@ -26,8 +27,7 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     trials = _networks.with_layers(frames.trials)
     ok = trials[trials["status"] == "ok"]
     ok = ok.assign(own=_networks.of_its_norm(ok, _networks.CORRELATIONS))
-    keys = _networks.keys_of(frames, *X)
-    keys = [name for name in keys if name != "attention_head"]  # one SVM a head: all are measured
+    keys = [*frames.axes.besides(*OF_ROWS), *X]  # one SVM a head: all are measured
     first = trials[(trials["layer"] == 0) & (trials["attention_head"] == 0)]
     each = [*dict.fromkeys([*keys, "run", "seed"])]
     layers = ok.groupby(each, observed=True, dropna=False)["own"].median().reset_index()
@@ -102,9 +102,7 @@ def _figure(panels: Mapping[str, Panel], tables: Tables, axes: CellAxes) -> Figu
     )[0]  # fmt: skip
 
 
-OF_ROWS = [*X, "attention_head"]
-PAGES = (
+draw = paged(
     Pages("heads", partial(_figure, PANELS), x=OF_ROWS),
     Pages("heads_risk", partial(_figure, RISK), x=OF_ROWS),
 )
-draw = partial(drawn, PAGES)

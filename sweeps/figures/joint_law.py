@@ -1,21 +1,15 @@
 """W trained with a linear head: its distance from three weighted SVMs, over the steps."""
 
-from functools import partial
-
 import pandas as pd
 
 from .. import notation, statistics
 from ..facets import Panel, facets, named
-from . import CellAxes, Figure, Pages, SweepFrames, Tables, drawn
+from . import CellAxes, Figure, Pages, SweepFrames, Tables
 from ._numbers import certified, history_of, joined, outcomes
 
 SIZES = ("n", "T", "d")
 
-CURVES = {
-    "one_minus_corr_frobenius": r"$W_{\mathrm{mm}}$, the law of $r = 0$",
-    "one_minus_corr_relaxed": r"relaxed SVM, the law of $r = \infty$",
-    "one_minus_corr_law": r"the law, $r = \|v\| / \|W\|_F$",
-}
+CURVES = notation.MEASURED["joint_law"]
 PREDICTED = "one_minus_corr_law_predicted"
 """In the table beside these curves; as a curve it would lie in that of the law."""
 
@@ -58,4 +52,4 @@ def _figure(tables: Tables, axes: CellAxes) -> Figure:
     )[0]  # fmt: skip
 
 
-draw = partial(drawn, (Pages("joint_law", _figure, x=(*SIZES, "v_rate")),))
+draw = Pages("joint_law", _figure, x=(*SIZES, "v_rate")).draw

@@ -11,7 +11,7 @@ from .. import statistics, style
 from ..cells import groups
 from ..facets import Panel, facets, matrix
 from ..notation import VALUES, label
-from . import MOST_CURVES, CellAxes, Drawing, Figure, Pages, SweepFrames, Tables, _selections, drawn
+from . import MOST_CURVES, CellAxes, Drawing, Figure, Pages, SweepFrames, Tables, _selections, paged
 from ._numbers import certified, history_of, outcomes
 
 GAP, GAP_OVER_STEPS = "_margin_gap", "margin_gap_"
@@ -69,7 +69,7 @@ class Geometry:
             Pages(self.name, lambda t, a: _map(t[self.name], a), room=MOST_CURVES),
             Pages(steps, lambda t, a: _steps(t[steps], a), room=MOST_CURVES),
         )
-        return drawn(pages, tables, axes, remarks)
+        return paged(*pages)(tables, axes, remarks)
 
 
 SWEEPS = {name: Geometry(name) for name in ("optimizer_geometry", "optimizer_geometry_kq")}

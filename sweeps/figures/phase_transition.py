@@ -14,17 +14,12 @@ from matplotlib.ticker import PercentFormatter, ScalarFormatter
 from .. import statistics, style
 from ..cells import number, rows_of
 from ..facets import Panel, facets, looks_of, matrix, named, whiskers
-from ..notation import column
-from . import CAPTIONS, CellAxes, Drawing, Figure, Pages, SweepFrames, Tables, drawn
+from ..notation import MEASURED, column
+from . import CAPTIONS, CellAxes, Drawing, Figure, Pages, SweepFrames, Tables, paged
 from ._numbers import UNTYPED, outcomes
 
 X = ("n", "T", "d")
-SHARES = {
-    "feasible": "SVM feasible",
-    "global": "optimal tokens selected",
-    "assumption_b1": "Assumption B.1",
-    "assumption_d": "Assumption D",
-}
+SHARES = MEASURED["phase_transition"]
 DECIDED = {"feasible": "optimum_feasible", "assumption_b1": "assumption_b1",
            "assumption_d": "assumption_d"}  # fmt: skip
 """Share -> column of the instance alone."""
@@ -77,7 +72,8 @@ def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Dr
         for value, cells in tables["phase_transition"].groupby(fixed)
         if cells[axis].nunique() > 1
     ]  # fmt: skip
-    return drawn([Pages("phase_transition", _halfway, x=X), *maps[:MAPS]], tables, axes, remarks)
+    pages = Pages("phase_transition", _halfway, x=X), *maps[:MAPS]
+    return paged(*pages)(tables, axes, remarks)
 
 
 def _halfway(tables: Tables, axes: CellAxes) -> Figure:

@@ -10,25 +10,18 @@ import pandas as pd
 from .. import statistics
 from ..cells import groups
 from ..facets import Panel, facets, looks_of, named, whiskers
-from . import CellAxes, Drawing, Figure, Pages, SweepFrames, Tables, _head_attention, drawn
+from ..notation import MEASURED
+from . import CellAxes, Drawing, Figure, Pages, SweepFrames, Tables, _head_attention, paged
 from ._numbers import outcomes
 
 HEAD = _head_attention.HEAD
 NORMS = {"frobenius": "one_minus_corr_frobenius", "nuclear": "one_minus_corr_nuclear"}
-SHOWN = {
-    "spectrum": "random weights", "other_heads": "other heads of the layer",
-    "queries": "queries of other sentences", "tokens": "shuffled tokens",
-    "lean": "lean: least of the four",
-}  # fmt: skip
+SHOWN = MEASURED["pretrained_heads"]
 """Control, or the lean -> its name in a figure."""
 
 CONTROLS = ("spectrum", "queries", "tokens")
 NULLS = (*CONTROLS, "other_heads")
-OPTIMALITY = {
-    "optimality_best": "best token",
-    "optimality_frobenius": "locally optimal, frobenius norm",
-    "optimality_nuclear": "locally optimal, nuclear norm",
-}
+OPTIMALITY = MEASURED["optimality"]
 USED = ("ok", "unsaturated")
 OF_HEAD = ("rank_effective", "rank_stable", "entropy_mean", "attended_tokens")
 MEANS = ("correlation", "margin_gap", "svm_rank", *OF_HEAD)
@@ -201,7 +194,7 @@ def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Dr
     pages.append(Pages(example, _head_attention.figure, _head_attention.notes))
     shown = ("control", "tokens", *HEAD)
     pages = [replace(one, x=shown, cells="pretrained_heads") for one in pages]
-    return drawn(pages, tables, axes, remarks)
+    return paged(*pages)(tables, axes, remarks)
 
 
 def _against(svm: str, tables: Tables, axes: CellAxes) -> Figure:

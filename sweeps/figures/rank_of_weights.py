@@ -6,7 +6,7 @@ import pandas as pd
 
 from .. import notation, style
 from ..facets import Look, Panel, facets, labels, looks_of
-from . import CellAxes, Figure, Pages, SweepFrames, Tables, drawn
+from . import CellAxes, Figure, Pages, SweepFrames, Tables, paged
 from ._numbers import certified, means_of, outcomes
 
 X = ("n", "T", "d", "parameterization")
@@ -58,8 +58,7 @@ def _figure(rank: str, tables: Tables, axes: CellAxes) -> Figure:
     )[0]  # fmt: skip
 
 
-PAGES = (
+draw = paged(
     Pages("rank_of_weights", partial(_figure, "rank_effective"), x=X),
     Pages("rank_of_weights_stable", partial(_figure, "rank_stable"), x=X),
 )
-draw = partial(drawn, PAGES)

@@ -13,7 +13,7 @@ from .. import statistics, style
 from ..cells import number
 from ..facets import Look, Panel, curve, facets, looks_of, named
 from ..notation import SVMS, column
-from . import CellAxes, Drawing, Figure, Pages, SweepFrames, Tables, drawn
+from . import CAPTIONS, CellAxes, Drawing, Figure, Pages, SweepFrames, Tables, paged
 from ._numbers import joined
 
 DASHES: dict[str, Any] = {"frobenius": "-", "nuclear": (0, (4, 1.6))}
@@ -28,6 +28,7 @@ METHODS = {"certified": "certified", "published": "counted as published"}
 MATRIX_RETURNED = ("optimal", "optimal_inaccurate")
 SPREAD = ["mean", "low", "high", "std", "median", "q25", "q75"]
 COUNTED = ["undecided", "tied", "unranked", "set_aside"]
+SUMMED = ["trials", "used", "nothing", *COUNTED]
 
 
 def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
@@ -93,7 +94,7 @@ def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Dr
     page = partial(Pages, lines=_small_print, x=X, cells="rank_vs_d", counts="")
     ranks = zip(("rank_vs_d", "rank_vs_d_by_T"), varies, strict=False)
     pages = [page(name, partial(_ranks, series)) for name, series in ranks]
-    return drawn([*pages, page("rank_vs_d_infeasible", _shares)], tables, axes, remarks)
+    return paged(*pages, page("rank_vs_d_infeasible", _shares))(tables, axes, remarks)
 
 
 def _ranks(series: str, tables: Tables, axes: CellAxes) -> Figure:
@@ -177,21 +178,11 @@ def _mark(ax: Axes, rows: pd.DataFrame, x: str, statistic: str, look: Look) -> N
 
 def _small_print(tables: Tables, axes: CellAxes) -> list[str]:
     table = tables["rank_vs_d"]
-    certified = table[table["method"] == "certified"]
-    lines = []
-    for norm, cells in certified.groupby("norm"):
-        lines.append(
-            f"{norm}: {cells['trials'].sum()} instances: {cells['used'].sum()} certified and "
-            f"averaged, {cells['nothing'].sum()} certified infeasible (no point), "
-            f"{cells['undecided'].sum()} undecided, {cells['unranked'].sum()} solved at a gap too "
-            f"wide for a rank, {cells['tied'].sum()} with tied best scores, "
-            f"{cells['set_aside'].sum()} rejected, diverged or failed."
-        )
-    published = table[table["method"] == "published"]
-    if len(published):
-        nothing, used = published["nothing"].sum(), published["used"].sum()
-        lines.append(
-            f"The published way: {nothing} of {used} ranks are the 1 of a solver without a "
-            f"matrix; {published['set_aside'].sum()} instances have no value."
-        )
-    return lines
+    certified, published = (table[table["method"] == method] for method in METHODS)
+    parts = [("certified", norm, cells) for norm, cells in certified.groupby("norm")]
+    parts += [("published", "", published)] if len(published) else []
+    words = CAPTIONS["rank_vs_d_counts"]
+    return [
+        words[method].format(norm=norm, **{name: cells[name].sum() for name in SUMMED})
+        for method, norm, cells in parts
+    ]

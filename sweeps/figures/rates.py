@@ -1,14 +1,14 @@
 """Rates: exponents of direction error, margin gap and loss against steps and the norm of W."""
 
 from collections.abc import Mapping
-from functools import partial
 
 import numpy as np
 import pandas as pd
 
 from .. import statistics, style
 from ..facets import Panel, facets, labels, looks_of
-from . import MOST_CURVES, CellAxes, Figure, Pages, SweepFrames, Tables, _curves, drawn
+from ..notation import MEASURED
+from . import MOST_CURVES, CellAxes, Figure, Pages, SweepFrames, Tables, _curves, paged
 from ._numbers import history_of, outcomes
 
 QUANTITIES = {
@@ -19,12 +19,6 @@ QUANTITIES = {
 }
 """Vertical axis of a quantity."""
 
-NAMES = {
-    "one_minus_corr_frobenius": "1-correlation",
-    "margin_gap_frobenius": "margin gap",
-    "excess_risk": "L - L*",
-    "minus_log_excess_risk": "log 1/(L - L*)",
-}
 LOG_EXCESS = "excess_risk_log"
 """The quantity of the history from which both of the loss follow; L - L* itself underflows."""
 
@@ -200,15 +194,14 @@ def notes(tables: Tables, axes: CellAxes) -> list[str]:
     counts = tables["rates_left_out"]
     sums = counts[counts["against"] == "step"].groupby("quantity", sort=False)
     found = [
-        f"{NAMES[str(name)]} {int(one['left_out'])} of {int(one['of'])}"
+        f"{MEASURED['rates'][str(name)]} {int(one['left_out'])} of {int(one['of'])}"
         for name, one in sums[["left_out", "of"]].sum().iterrows()
         if one["left_out"]
     ]
     return [f"Left out, not positive or not known: {', '.join(found)}."] if found else []
 
 
-PAGES = (
+draw = paged(
     Pages("rates", _over_norm, notes, room=MOST_CURVES),
     Pages("rates_steps", _over_steps, notes, room=MOST_CURVES),
 )
-draw = partial(drawn, PAGES)

@@ -205,9 +205,8 @@ def _ray(ax: Axes, ray: "pd.Series[Any]", colour: str, reach: float) -> None:
     ax.plot([0, end[0]], [0, end[1]], color=colour, linestyle=DASHES[ray["norm"]], linewidth=1.1)
     if ray["norm"] == "frobenius":
         foot = ray["offset"] * w / length**2
-        along = 3 * reach * np.array([-w[1], w[0]]) / length
-        ends = np.stack([foot - along, foot + along])
-        ax.plot(ends[:, 0], ends[:, 1], color=colour, linewidth=2.5, alpha=0.16, zorder=1)
+        along = np.array([-w[1], w[0]]) / length
+        ax.axline(foot, foot + along, color=colour, linewidth=2.5, alpha=0.16, zorder=1)
 
 
 def _path(ax: Axes, path: pd.DataFrame, colour: str, unit: float) -> None:
