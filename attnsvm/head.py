@@ -51,28 +51,15 @@ class Head(ABC):
         """Return projections p = P^T x if the head is a sum of simple functions of them, else None.
 
         h(o) = sum_j alpha_j p_j + beta_j p_j^2 / 2 + rho_j max(p_j, 0). X and the first axis of
-        every parameter may be given in any orthonormal basis that spans X.
-
-        Returns
-        -------
-        F : Tensor
-            The projections of X (B, n, T, d), shape (B, n, T, k).
-        kinds : Tensor
-            alpha, beta and rho, shape (3, k).
+        every parameter may be given in any orthonormal basis that spans X. The projections of X
+        (B, n, T, d) are (B, n, T, k); the second tensor is alpha, beta and rho, (3, k).
         """
         return None
 
     def parameter_gradient(self, o: Tensor, parameters: Parameters, weights: Tensor) -> Parameters:
         """Return the gradient of sum_i weights_i h(o_i) in the parameters, by autograd.
 
-        Parameters
-        ----------
-        o : Tensor
-            Points, shape (B, n, d).
-        parameters : dict of str to Tensor
-            Parameters, each (B, ...).
-        weights : Tensor
-            Shape (B, n).
+        Points o are (B, n, d), parameters (B, ...), weights (B, n).
         """
         with torch.enable_grad():
             tracked = {name: p.detach().requires_grad_() for name, p in parameters.items()}

@@ -33,18 +33,10 @@ class Model(ABC):
 
     @abstractmethod
     def expand(self, X: Tensor, Z: Tensor | None, Y: Tensor, mask: Tensor | None) -> Samples:
-        """Return the samples made from drawn ones.
+        """Return the samples made from drawn tokens X (..., n, T, d) and queries Z (..., n, d).
 
-        Parameters
-        ----------
-        X : Tensor
-            Tokens, shape (..., n, T, d).
-        Z : Tensor or None
-            Queries, shape (..., n, d).
-        Y : Tensor
-            Labels, their last axes of shape `label_shape(n, T)`.
-        mask : Tensor or None
-            Admissible tokens, shape (..., n, T); None means all.
+        The last axes of the labels Y are `label_shape(n, T)`. The admissible tokens are `mask`
+        (..., n, T), None: all.
         """
 
 

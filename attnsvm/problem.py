@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,9 +11,9 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from attnsvm.config import GROUPS, ConfigError
+from attnsvm.config import ConfigError
 from attnsvm.config.fields import SEEDS
-from attnsvm.config.instantiate import named
+from attnsvm.config.instantiate import named_from
 from attnsvm.display.results import Batched, one_instance, scene, token_scores
 from attnsvm.head import Head, Parameters
 from attnsvm.linalg import check_array
@@ -120,11 +119,7 @@ class ProblemBatch(Batched):
         B, d = len(X), X.shape[-1]
         if not SEEDS.holds(seed):
             raise ConfigError(f"seed={seed}: must be {SEEDS}")
-        # with a name, some of the parameters may be options of the head
-        schema = GROUPS["head"].get(head) if isinstance(head, str) else None
-        options = {f.name for f in dataclasses.fields(schema)} if schema else set()
-        fields = {name: parameters.pop(name) for name in options & set(parameters)}
-        made: Head = named("head", head, **fields)
+        made: Head = named_from("head", head, parameters)  # some may be options of the head
         drawn = [made.draw(Generator().manual_seed(seed + b), d) for b in range(B)]
         parameters_drawn = {
             name: torch.stack([one[name] for one in drawn]).to(device) for name in drawn[0]
@@ -200,14 +195,8 @@ class ProblemBatch(Batched):
     def plot(self, instance: int = 0, W: Any = None, ax: Axes | None = None) -> Axes:
         """Draw an instance: its tokens in the plane if d = 2, else the score of every token.
 
-        Parameters
-        ----------
-        instance : int
-        W : (B, d, d) or (B, S, d, d), optional
-            Weights, or snapshots of training. In the plane they add the paths of W z_i, scaled to
-            the scene; else the attention of the last weights.
-        ax : Axes, optional
-            New ones by default.
+        Weights W (B, d, d), or snapshots of training (B, S, d, d), add in the plane the paths of
+        W z_i, scaled to the scene, else the attention of the last weights. By default on new axes.
         """
         one = self[instance]
         path = None if W is None else self._checked_weights(W)[one_instance(instance, self.B)][0]

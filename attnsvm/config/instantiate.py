@@ -52,6 +52,18 @@ def named(group: str, name: Any, **fields: Any) -> Any:
     return instantiate(config, group, [package_of(config._target_)])
 
 
+def fields_of(group: str, name: Any) -> set[str]:
+    """Return the fields of option `name` of `group`; none of an object."""
+    config = GROUPS[group].get(name) if isinstance(name, str) else None
+    return {f.name for f in dataclasses.fields(config) if f.name != "_target_"} if config else set()
+
+
+def named_from(group: str, name: Any, options: dict[str, Any]) -> Any:
+    """Return `named`, with the fields of the option taken out of `options`."""
+    taken = fields_of(group, name) & set(options)
+    return named(group, name, **{field: options.pop(field) for field in taken})
+
+
 def unknown_field(field: str, schema: type, of: str = "") -> str:
     """Return the end of an error message: the field that is meant, and all fields of `schema`."""
     names = [f.name for f in dataclasses.fields(schema) if not f.name.startswith("_")]

@@ -61,12 +61,8 @@ class File(Data):
         if X.ndim != 4 or 0 in X.shape:
             raise ConfigError(f"X: shape {tuple(X.shape)}; must be (B, n, T, d) or (n, T, d)")
         B, n, T, d = X.shape
-        check_array("X", X, (B, n, T, d), torch.float64)
         Y = _labels(_array(arrays, "Y"), (B, n), model.label_shape(n, T))
-        Z = None
-        if not model.OWN_QUERIES:
-            Z = _array(arrays, "Z")
-            check_array("Z", Z, (B, n, d), torch.float64)
+        Z = None if model.OWN_QUERIES else _array(arrays, "Z")
         mask = _mask(arrays, (B, n, T))
         parameters = head.draw(torch.Generator(), d)
         known = tuple(dict.fromkeys((*SAMPLES, *KNOWN_PARAMETERS, *parameters)))

@@ -1,11 +1,10 @@
 """`attnsvm.sample`: a batch of instances by the names of its options."""
 
-import dataclasses
 from typing import Any, Unpack
 
-from attnsvm.config import GROUPS, ConfigError
+from attnsvm.config import ConfigError
 from attnsvm.config.fields import SEEDS
-from attnsvm.config.instantiate import named
+from attnsvm.config.instantiate import fields_of, named_from
 from attnsvm.config.names import did_you_mean
 from attnsvm.config.options import SampleOptions
 from attnsvm.data.base import Data
@@ -53,11 +52,11 @@ def sample(
     """
     given = {"data": data, "head": head, "model": model}
     fields: dict[str, Any] = dict(options)
-    made = {group: _made(group, one, fields) for group, one in given.items()}
+    made = {group: named_from(group, one, fields) for group, one in given.items()}
     if fields:
         names = [f"{group}={one}" for group, one in given.items() if isinstance(one, str)]
         known = ["trials", "seed", *given]
-        known += [field for one in given.items() for field in _fields(*one)]
+        known += [field for one in given.items() for field in fields_of(*one)]
         name = next(iter(fields))
         raise ConfigError(
             f"{name}: {did_you_mean(name, known)}must be a field of "
@@ -68,15 +67,3 @@ def sample(
     if not SEEDS.holds(seed):
         raise ConfigError(f"seed={seed}: must be {SEEDS}")
     return made["data"].sample(made["head"], made["model"], trials, seed)
-
-
-def _made(group: str, given: Any, options: dict[str, Any]) -> Any:
-    """Return the object, or the option of that name with its fields taken from `options`."""
-    fields = _fields(group, given)
-    return named(group, given, **{name: options.pop(name) for name in fields & set(options)})
-
-
-def _fields(group: str, given: Any) -> set[str]:
-    """Return the fields of an option that is given by name."""
-    config = GROUPS[group].get(given) if isinstance(given, str) else None
-    return {f.name for f in dataclasses.fields(config) if f.name != "_target_"} if config else set()

@@ -24,14 +24,9 @@ class Text(Vocabulary):
     alphabet among equally frequent ones. Other words and punctuation are left out before windows
     are taken. The n windows of an instance are drawn without replacement from the `usable` ones.
 
-    Attributes
-    ----------
-    known : list of str
-        The vocabulary, the most frequent word first.
-    windows : int
-        Number of windows, also of those whose next word is not one of theirs.
-    usable : Tensor
-        Ids of the windows of which it is, and of the next word: (N, T + 1).
+    `known` is the vocabulary, the most frequent word first; `windows` counts all windows, also
+    those whose next word is not one of theirs; `usable` (N, T + 1) are the ids of those of which it
+    is, and of the next word.
     """
 
     NAME = "text"

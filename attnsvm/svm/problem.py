@@ -210,16 +210,9 @@ class SvmProblem:
 def single_token(X: Tensor, Z: Tensor, selected: Tensor, mask: Tensor | None = None) -> SvmProblem:
     """Return Att-SVM:  (x_{i,alpha_i} - x_it)^T W z_i >= 1  for every admissible t != alpha_i.
 
-    The problem (Att-SVM) of arXiv 2308.16898, equation (4).
-
-    Parameters
-    ----------
-    X : Tensor (B, n, T, d)
-    Z : Tensor (B, n, d)
-    selected : Tensor (B, n) int64
-        The selected token alpha_i of each sample.
-    mask : Tensor (B, n, T) bool, optional
-        The admissible tokens; all by default.
+    The problem (Att-SVM) of arXiv 2308.16898, equation (4), of tokens X (B, n, T, d) and queries Z
+    (B, n, d), with the `selected` token alpha_i of each sample, (B, n), int64. The admissible
+    tokens are `mask` (B, n, T), bool; all by default.
     """
     mask = checked_mask(X, Z, mask)
     selected = selected.to(X.device)

@@ -204,11 +204,7 @@ class SvmSolution(Summarized, Generic[ArrayT]):
     def plot(self, instance: int = 0, ax: Axes | None = None) -> Axes:
         """Draw the margins d_k^T W z_k of an instance, sample by sample, the active ones marked.
 
-        Parameters
-        ----------
-        instance : int
-        ax : Axes, optional
-            New ones by default.
+        By default on new axes.
         """
         at = one_instance(instance, len(self))
         problem, status = self.problem.take(at), self.statuses[at][0]

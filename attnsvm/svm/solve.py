@@ -310,14 +310,8 @@ def _support(problem: SvmProblem, verdict: Verdict, T: int) -> Tensor:
     return support.scatter(2, problem.token.reshape(shape), active.reshape(shape))
 
 
-# Exceptions of numerical code; RuntimeWarning is one where warnings are errors.
-NUMERICAL = (
-    np.linalg.LinAlgError,
-    torch.linalg.LinAlgError,
-    ArithmeticError,
-    ValueError,
-    RuntimeWarning,
-)
+# Numerical code raises these (ValueError: NumPy's LinAlgError), and warnings that are errors.
+NUMERICAL = torch.linalg.LinAlgError, ArithmeticError, ValueError, RuntimeWarning
 
 
 def _isolated(problem: SvmProblem, method: Method, judge: Judge) -> Verdict:

@@ -47,20 +47,10 @@ def convergence_types(
       anything long before the limit, and a path may pass near the SVM of tokens that it leaves;
     - `unsettled`: they do not, but the limit may select other tokens.
 
-    Parameters
-    ----------
-    batch : ProblemBatch
-        The instances, with the trained parameters of the head.
-    selection : TokenSelection
-        Selected by the trained weights.
-    path : Trajectory
-        Their training.
-    solutions : mapping of str to SvmSolution
-        By norm, the SVMs of `selection.selected`.
-    norm : str or None
-        The norm of the SVM that training converges to (`Parameterization.implicit_bias`).
-    at_most : float
-        Largest 1 - correlation of a W that has settled, with W half-way and with the solution.
+    The batch has the trained parameters of the head, `selection` is by the trained weights, and
+    `solutions` are by norm the SVMs of `selection.selected`. `norm` is that of the SVM that
+    training converges to (`Parameterization.implicit_bias`); `at_most` the largest 1 - correlation
+    of a W that has settled, with W half-way and with the solution.
     """
     gamma = batch.scores()
     chosen = gamma.gather(2, selection.selected[..., None])

@@ -77,12 +77,8 @@ def assumption_b1(problem: SvmProblem) -> list[bool | None]:
 
         ||G lam' - 1|| >= ||lam' - lam|| / ||G^-1|| >= -min_k lam_k / ||G^-1||.
 
-    Otherwise non-negative least squares decides; None where it does not converge.
-
-    Parameters
-    ----------
-    problem : SvmProblem
-        Single-token problems; an instance without constraints satisfies the assumption.
+    Otherwise non-negative least squares decides; None where it does not converge. The problems are
+    of single tokens; one without constraints satisfies the assumption.
     """
     size = max(1, GRAM_NUMBERS // problem.N**2)
     parts = (problem.take(slice(k, k + size)) for k in range(0, problem.B, size))

@@ -128,16 +128,8 @@ def growing_ratio(
 ) -> Tensor:
     """Return the ratio r of normalised steps that grow linearly, (B,); NaN where none is found.
 
-    By secants within a bracket of the solution of r = `growing_image` of the law at r.
-
-    Parameters
-    ----------
-    head : SvmSolution
-        Of `max_margin_head`.
-    rate : float
-        As in `ratio_of_steps`.
-    law : callable
-        Returns the law at ratios (B,), with `options`.
+    By secants within a bracket of the solution of r = `growing_image` of the law at r. `head` is
+    of `max_margin_head`, `rate` as in `ratio_of_steps`; `law` takes ratios (B,) and `options`.
     """
     ratio = torch.full_like(head.objective, rate)
     after = image = growing_image(head, rate, law(ratio, **options))

@@ -31,11 +31,8 @@ def optimal_mixture(batch: ProblemBatch) -> Tensor:
     quadratic head with Y_i = +1 scores const - lambda ||o - v / (2 lambda)||^2, so that o is the
     point of the tokens' convex hull nearest to v / (2 lambda).
 
-    Returns
-    -------
-    Tensor
-        (B, n, T), sums to one; NaN in an instance where it is not unique or not known: two tokens
-        tie, rounding would decide which are attended, the head is another one or is trained.
+    It is (B, n, T), and sums to one; NaN in an instance where it is not unique or not known: two
+    tokens tie, rounding would decide which are attended, the head is another one or is trained.
     """
     head = batch.head
     if type(head) not in (Linear, Relu, Quadratic) or head.train:

@@ -101,14 +101,8 @@ def layer_problems(
 ) -> LayerProblems:
     """Return the one-layer problem of every layer and head at the end of training.
 
-    Parameters
-    ----------
-    batch : ProblemBatch
-        The instances that were trained.
-    path : LayerTrajectory
-        Of `train_layers`.
-    attended : float
-        Smallest attention through which the readout sees a row.
+    `path` is that of `train_layers` on the batch, and `attended` the smallest attention through
+    which the readout sees a row.
     """
     model, net = path.model, TrainedNetwork(path.model, batch, path.loss, W())
     X, parts, weights = net.X, path.trained, path.weights

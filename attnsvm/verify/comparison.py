@@ -83,10 +83,8 @@ class Comparison:
         `free` are names that need not be there.
         """
         again = self.variants[0]
-        for what, names in (
-            ("missing", again.keys() - stated),
-            ("too many", stated.keys() - again),
-        ):
+        apart = {"missing": again.keys() - stated, "too many": stated.keys() - again}
+        for what, names in apart.items():
             if found := sorted(f"{name} ({part})" for part, name in names if name not in free):
                 return f"{what}: {', '.join(found)}"
         for (part, name), array in again.items():

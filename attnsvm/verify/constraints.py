@@ -132,10 +132,12 @@ class ExactRows:
             self._general(stored, stored.attended, token)
         self.relief: Integers = np.full(self.h.shape, Fraction(0))
         if stored.margins is not None:
-            self.h = np.where(self.inequality, non_negative("margins", stored.margins), 0.0)
+            require(bool((stored.margins >= 0).all()), "margins: a number is not >= 0")
+            self.h = np.where(self.inequality, stored.margins, 0.0)
             require(self.h.shape == self.inequality.shape, "margins: wrong shape")
         if stored.offsets is not None:
-            self._weighted(stored.offsets, float(non_negative("ratio", stored.ratio)))
+            require(stored.ratio >= 0, "ratio: a number is not >= 0")
+            self._weighted(stored.offsets, stored.ratio)
         self.present = self.inequality | self.equality
         self.trivial = not self.h.any()
         difference = X.integers[self.sample, selected] - X.integers[self.sample, token]
@@ -299,9 +301,3 @@ class ExactRows:
     def largest_scale(self, rows: NDArray[np.bool_]) -> float:
         """Return the largest ||d_k|| ||z_k|| of `rows`, 0 without any."""
         return max((self.scales[k] for k in np.flatnonzero(rows)), default=0.0)
-
-
-def non_negative(name: str, x: Any) -> Array:
-    """Return the array; none of its numbers may be negative or NaN."""
-    require(bool(np.all(np.asarray(x) >= 0)), f"{name}: a number is not >= 0")
-    return np.asarray(x)

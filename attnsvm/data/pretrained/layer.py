@@ -160,24 +160,10 @@ def restricted(
     2308.16898). Attention depends on W through d_it^T W z_i only, so W is given as its projection
     on span{d_it z_i^T}: the matrix of least Frobenius norm with the same attention.
 
-    Parameters
-    ----------
-    layer : AttentionLayer
-        A layer on n sequences.
-    head : int
-        The head that is measured.
-    query : Tensor
-        The row of each sequence whose query is used, shape (n,), int64.
-    control : str
-        none: the head; spectrum: a random matrix with its singular values; queries: each query with
-        the tokens of another sequence; tokens: the tokens at each place shuffled among sequences.
-    generator : Generator, optional
-        Of the random draws of a control.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such head or control.
+    `query` (n,), int64, is the row of each sequence whose query is used. The control is none: the
+    head; spectrum: a random matrix with its singular values; queries: each query with the tokens of
+    another sequence; tokens: the tokens at each place shuffled among sequences. Its random draws
+    are those of `generator`. ConfigError if there is no such head or control.
     """
     layer.check_head(head)
     if control not in CONTROLS:

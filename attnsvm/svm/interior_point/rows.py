@@ -24,17 +24,9 @@ class Rows:
     They are divided by powers of two: then rows have unit size, and W has size one. With
     orthonormal bases P_d (B, d, p) of span(d_k), P_z (B, d, q) of span(z_i) W is P_d W P_z^T.
 
-    Attributes
-    ----------
-    D : (B, N, p)
-        Sorted by sample.
-    Z : (B, n, q)
-        The queries of the samples.
-    h, most : (B, N, 1)
-        The right-hand sides, and the largest one of the problem.
-    inequality, real : (B, N, 1) bool
-        Which rows are inequalities, and which are no padding.
-    sample : (N,)
+    D is (B, N, p), sorted by sample, whose number is `sample` (N,), and Z (B, n, q) has the queries
+    of the samples. h and `most`, (B, N, 1), are the right-hand sides and the largest one of the
+    problem; `inequality` and `real`, (B, N, 1) bool, which rows are inequalities, and no padding.
     """
 
     def __init__(
