@@ -29,21 +29,11 @@ class SvmProblem:
 
     With `relief` inequalities are  d_k^T W z_k >= max(0, h_k - relief_k norm(W)).
 
-    Attributes
-    ----------
-    D : Tensor (B, N, d)
-        Token differences, the rows of sample i at i (T - 1), ..., (i + 1)(T - 1) - 1; zero where
-        padding.
-    Z : Tensor (B, n, d)
-        Query of each sample.
-    h : Tensor (B, N)
-        Right-hand sides; zero where padding.
-    kind : Tensor (B, N) int8
-        0 padding, 1 inequality, 2 equality.
-    token : Tensor (B, N) int64
-        The token that the row compares with the reference token of its sample.
-    relief : Tensor (B, N), optional
-        How much of h_k every unit of norm(W) takes off, >= 0.
+    D (B, N, d) are token differences, the rows of sample i at i (T - 1), ..., (i + 1)(T - 1) - 1,
+    and h (B, N) the right-hand sides; both are zero where padding. Z (B, n, d) are the queries of
+    the samples. `kind` (B, N), int8: 0 padding, 1 inequality, 2 equality. `token` (B, N), int64, is
+    the token that the row compares with the reference token of its sample; `relief` (B, N), >= 0,
+    how much of h_k every unit of norm(W) takes off.
     """
 
     D: Tensor

@@ -38,18 +38,9 @@ class AttentionLayer(Shaped):
 
     The softmax over the keys does not depend on the last row of W_h, the bias of the keys.
 
-    Attributes
-    ----------
-    X : Tensor
-        Rows that give the keys, shape (N, T, d), float64.
-    Z : Tensor
-        Rows that give the queries, shape (N, S, e), float64; in self-attention X.
-    K : Tensor
-        Maps to the keys, shape (H, m, d + 1), float64.
-    Q : Tensor
-        Maps to the queries, shape (H, m, e + 1), float64.
-    mask : Tensor
-        Which keys a query may attend to, shape (N, S, T), bool.
+    X (N, T, d) are the rows that give the keys, Z (N, S, e) those that give the queries, in
+    self-attention X. K (H, m, d + 1) and Q (H, m, e + 1) are the maps to keys and queries; all are
+    float64. `mask` (N, S, T), bool, says which keys a query may attend to.
     """
 
     X: Tensor
@@ -93,21 +84,11 @@ def with_one(rows: Tensor) -> Tensor:
 class Restricted(Shaped):
     """An instance in r = max(min(d, n (T - 1)), min(e + 1, n)) dimensions.
 
-    Attributes
-    ----------
-    X : Tensor
-        Tokens, relative to the first admissible one of their sample, shape (n, T, r).
-    Z : Tensor
-        Queries, shape (n, r).
-    mask : Tensor
-        Admissible tokens, shape (n, T), bool.
-    W : Tensor
-        What the tokens see of the head itself and then of the other heads of its layer, shape
-        (H, r, r).
-    scores : Tensor
-        Vectors v_i, shape (n, r): v_i^T (x_it - x_iu) is by how much token t of sample i scores
-        above token u. Unless scores are given, the token that the head attends to most scores 1,
-        and the others 0.
+    X (n, T, r) are the tokens, relative to the first admissible one of their sample, Z (n, r) the
+    queries, and `mask` (n, T), bool, the admissible tokens. W (H, r, r) is what the tokens see of
+    the head itself and then of the other heads of its layer. `scores` (n, r) are vectors v_i:
+    v_i^T (x_it - x_iu) is by how much token t of sample i scores above token u. Unless scores are
+    given, the token that the head attends to most scores 1, and the others 0.
     """
 
     X: Tensor
