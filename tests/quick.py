@@ -1,10 +1,11 @@
-"""Which cases of a table are run by `make test`; `make test-all` runs all. What is refused."""
+"""Tables of cases: which rows `make test` runs (`make test-all` runs all), and those in files."""
 
 import csv
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 
 def quick(first: Any, *others: Any) -> list[Any]:
@@ -22,3 +23,8 @@ def refusals(of: str) -> list[tuple[str, str]]:
     with Path(__file__).with_name("refusals.csv").open(newline="") as stream:
         rows = [row for row in csv.DictReader(stream) if row["of"] == of]
     return [(row["typed"], row["told"]) for row in rows]
+
+
+def beside(test: str) -> Any:
+    """Return the cases of a test file, which are in the .yaml of its name."""
+    return yaml.safe_load(Path(test).with_suffix(".yaml").read_text())

@@ -13,6 +13,7 @@ from attnsvm.linalg import one_minus_correlation
 from attnsvm.selection import select_tokens
 from attnsvm.svm import solve_svm
 from attnsvm.training import train
+from tests.quick import beside
 
 pytestmark = pytest.mark.full
 
@@ -44,17 +45,7 @@ def falls(values):
     return bool((values[1:] < values[:-1]).all())
 
 
-SLOW = {"lr": 1.0, "growth": 0.01, "schedule": "geometric"}
-CASES = [
-    ("mirror_descent", "l1.75", {"p": 1.75, "steps": 5000, "growth": 0.0}, 3e-3, 5e-5),
-    ("mirror_descent", "l3", {"p": 3.0, "steps": 5000, "growth": 0.05}, 2e-2, 2e-4),
-    ("normalized_gd", "frobenius", {"steps": 2000}, 3e-2, 1e-3),
-    ("polyak", "frobenius", {"steps": 2000}, 2e-3, 2e-6),
-    ("gd", "frobenius", SLOW, 0.1, 1.5e-2),
-    ("momentum", "frobenius", SLOW, 0.1, 1.5e-2),
-    ("sign_gd", "max", {"steps": 5000}, 0.06, None),
-    ("adam", "max", {"eps": 0.0, "lr": 0.01, "beta2": 0.9, "steps": 5000}, 0.06, None),
-]
+CASES = beside(__file__)
 """Optimizer, norm, options, and bounds of the last margin gap and 1 - correlation.
 
 The SVM of the maximum norm may have many solutions: there the margin is what converges.

@@ -5,7 +5,7 @@ import pytest
 from attnsvm.config import GROUPS, WITHOUT_EFFECT, ConfigError, RunConfig, compose
 from attnsvm.config.identity import option_names, result_fields, signature
 from attnsvm.config.instantiate import instantiate, named, target_class
-from tests.quick import refusals
+from tests.quick import beside, refusals
 
 
 def composed(*overrides: str) -> RunConfig:
@@ -75,15 +75,7 @@ def test_an_extension_package_may_name_a_class_of_the_group(tmp_path, monkeypatc
     assert target_class("my_heads.Mine", "head", ["my_heads"]).__name__ == "Mine"
 
 
-WRONG_TYPES = [
-    ("data", "sphere", {"n": 2.5}, "data.n=2.5: must be a whole number"),
-    ("data", "sphere", {"d": None}, "data.d=None: must be a whole number"),
-    ("data", "sphere", {"T": True}, "data.T=True: must be a whole number"),
-    ("optimizer", "gd", {"steps": 2.5}, "optimizer.steps=2.5: must be a whole number"),
-    ("optimizer", "gd", {"lr": "fast"}, "optimizer.lr=fast: must be a finite number > 0"),
-    ("model", "sequence", {"causal": "false"}, "model.causal=false: must be true | false"),
-    ("data", "file", {"path": 3}, "data.path=3: must be a word"),
-]
+WRONG_TYPES = beside(__file__)
 
 
 @pytest.mark.parametrize(("group", "name", "fields", "message"), WRONG_TYPES)

@@ -20,8 +20,8 @@ from attnsvm.data.pretrained.source import RECENT, TEXT, Recent
 from attnsvm.head import Linear, Relu
 from attnsvm.model import CrossAttention, SelfAttention
 from tests.config.test_config import composed
-from tests.pretrained.tiny import D, tiny, write
-from tests.quick import quick_rows
+from tests.pretrained.tiny import tiny, write
+from tests.quick import beside, quick_rows
 from tests.verify.forging import Forgery, refusal
 from tests.verify.kinds import written
 
@@ -84,20 +84,7 @@ def test_queries_have_a_choice_without_what_is_left_out(sinks):
     assert (drawn(20, sinks=sinks).mask == torch.tensor([sinks, True, True, True])).all()
 
 
-@pytest.mark.parametrize(
-    ("fields", "told"),
-    [
-        ({"at_layer": 2}, r"data\.at_layer=2: must be >= 0 and < 2"),
-        ({"at_head": 3}, r"data\.at_head=3: must be >= 0 and < 3"),
-        ({"n": 1000}, r"data\.n=1000: must be <= 299, the sentences of the text of attnsvm"),
-        ({"T": 17}, r"data\.T=17: must be <= 16, the positions of"),
-        ({"T": D + 2}, rf"data.T={D + 2}: must be less: no linear head has these scores"),
-        ({"text": "nowhere.txt"}, r"data\.text=nowhere\.txt: .*must be a text file, UTF-8"),
-        ({"transformer": "nowhere"}, r"data\.transformer=nowhere: no such folder"),
-        ({"kind": "gpt2", "scores": "loss", "control": "queries"}, "control=queries: must be att"),
-        ({"kind": "gpt2", "scores": "loss", "control": "tokens"}, "control=tokens: must be att"),
-    ],
-)
+@pytest.mark.parametrize(("fields", "told"), beside(__file__))
 def test_what_is_not_there_is_refused(fields, told):
     """Also scores of tokens behind a causal query, and of more tokens than independent rows."""
     with pytest.raises(ConfigError, match=told):

@@ -16,11 +16,11 @@ from attnsvm.sweeps.report import write_report
 from attnsvm.sweeps.statistics import LEVEL, summaries, wilson_interval
 from attnsvm.sweeps.style import paper
 from tests.command import attnsvm as run
+from tests.quick import beside
 
 mpl.use("Agg")
 
 STEPS = (0, 10, 20)
-ONE = {"head": "relu", "data.n": 2}
 
 
 def tables(ns=(2, 3), ds=(4, 5), heads=("linear", "relu"), trials=4, **columns):
@@ -251,34 +251,7 @@ def test_what_a_logarithmic_axis_cannot_show_is_counted():
 # --- questions without an answer ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("x", "y", "parts", "message"),
-    [
-        ("data.dd", "rank", {}, r"x=data\.dd: must be a column .*did you mean data\.d"),
-        ("d", "rank", {}, r"x=d: .*did you mean data\.d"),
-        ("data.d", "rnak", {}, "y=rnak: .*did you mean rank"),
-        ("data.d", "rank", {"hue": "haed"}, "hue=haed: .*did you mean head"),
-        ("data.d", "risk", {}, "y=risk: is a quantity of the history; x must be step"),
-        ("step", "rank", {}, "y=rank: must be a quantity of the history"),
-        ("head", "rank", {"kind": "line"}, "x=head: holds words; must hold numbers"),
-        ("flag", "rank", {"kind": "scatter"}, "x=flag: holds words"),
-        ("data.d", "word", {}, "y=word: holds words; must hold numbers"),
-        ("data.d", "tie", {}, r"y=tie: .*did you mean status=tie\?"),
-        ("data.d", "flag", {"kind": "scatter"}, "y=flag: holds true"),
-        ("head", "rank", {"log": "x"}, "log=x: x=head holds words"),
-        ("data.d", "rank", {"kind": "pie"}, r"kind=pie: must be line \| scatter"),
-        ("data.d", "rank", {"estimator": "mode"}, r"estimator=mode: must be mean \| median"),
-        ("data.d", "rank", {"log": "z"}, "log=z: must be x"),
-        ("data.d", "rank", {"status": "okk"}, r"status=okk: did you mean ok\? must be ok \|"),
-        ("data.d", "rank", {"where": {"flag": "yes"}}, "flag=yes: must be one of False, True"),
-        ("data.d", "data.T", {}, "y=data.T: is of a run; must be of its instances"),
-        ("data.d", "rank", {"hue": "data.d"}, "=data.d: must have one part only"),
-        ("rank", "rank", {}, "y=rank: must not be x"),
-        ("data.d", "size", {"where": {"rank": 99}}, r"where rank=99: must be one of 6\.0, 7\.0, 8"),
-        ("data.d", "rank", {"where": {"data.q": 9}}, "where=data.q: must be a column"),
-        ("data.d", "rank", {"kind": "heatmap", "where": ONE}, "kind=heatmap: must have hue"),
-    ],
-)
+@pytest.mark.parametrize(("x", "y", "parts", "message"), beside(__file__))
 def test_what_cannot_be_drawn_is_refused_with_what_can(x, y, parts, message):
     with pytest.raises(ChartError, match=message):
         chart(tables(), x, y, **parts)

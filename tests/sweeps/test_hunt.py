@@ -11,6 +11,7 @@ from attnsvm.sweeps.verdicts.case import Case
 from attnsvm.sweeps.verdicts.hunt import cells_of, shrunk
 from attnsvm.verify import command as proof
 from tests.faults import read
+from tests.quick import beside
 from tests.sweeps.test_claims import made
 
 DRAWN = Runs.of(
@@ -108,28 +109,12 @@ def test_a_hunt_that_cannot_be_followed_is_refused(words, told, hunted):
 
 # --- what is drawn --------------------------------------------------------------------------------
 
-GEOMETRY = "sweep=optimizer_geometry"
 
-
-@pytest.mark.parametrize(
-    ("words", "count", "first", "largest"),
-    [
-        ("data.n=2,3 data.d=4 loss=logistic,linear trials=5", 2, ["loss=logistic"], (3, 8, 4)),
-        (
-            "data={n:3,T:3},{n:6,T:4} model=self_attention,cross_attention seed=1", 1,
-            ["model=cross_attention"], (6, 4, 10),
-        ),
-        (f"{GEOMETRY} trials=3", 8, ["optimizer={norm:frobenius,lr:1.0}", GEOMETRY], (6, 8, 10)),
-        (
-            f"{GEOMETRY} optimizer={{norm:max}} data.d=3,4", 1,
-            ["optimizer={norm:max}", GEOMETRY], (6, 8, 4),
-        ),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("words", "count", "first", "largest"), beside(__file__))
 def test_cells_are_those_of_the_runs_without_the_data(words, count, first, largest):
     cells = list(cells_of(Runs.of("a", words)))
     assert len(cells) == count
-    assert cells[0] == (first, largest)
+    assert cells[0] == (first, tuple(largest))
 
 
 @pytest.mark.parametrize(

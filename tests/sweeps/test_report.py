@@ -21,6 +21,7 @@ from attnsvm.sweeps.figures import correlation_vs_d, rank_vs_d
 from attnsvm.sweeps.report.page import QUESTION, Picture, render, report_page
 from attnsvm.sweeps.status import main as status
 from tests.faults import configs, prepared
+from tests.quick import beside
 from tests.sweeps import synthetic
 
 
@@ -203,26 +204,7 @@ def test_a_folder_that_cannot_be_read_or_written_is_refused(rank, monkeypatch, c
 
 # --- what is on record is text --------------------------------------------------------------------
 
-PAYLOADS = [
-    "<script>alert(1)</script>",
-    "</script><script>alert(1)</script>",
-    "<img src=x onerror=alert(1)>",
-    "<svg/onload=alert(1)>",
-    "<a href=javascript:alert(1)>x</a>",
-    "</style><script>alert(1)</script>",
-    "<template><script>alert(1)</script></template>",
-    "--><script>alert(1)</script>",
-    "<![CDATA[<script>alert(1)</script>]]>",
-    "<?xml version='1.0'?><x/>",
-    '"><script>alert(1)</script>',
-    "' onmouseover='alert(1)",
-    "&#60;script&#62;alert(1)",
-    "{{7*7}}${7*7}<%=7*7%>",
-    "$\\frac{1}{0}$ \\input{/etc/passwd}",
-    "\u202e<b>drow\u2066",
-    "</table></details></main><h1>mine</h1>",
-    "\x1b]0;title\r\x07",
-]
+PAYLOADS = beside(__file__)
 
 
 def sweep_that_says(folder: Path, words: list[str]) -> Path:

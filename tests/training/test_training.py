@@ -14,6 +14,7 @@ from attnsvm.linalg import EPS as MACHINE_EPS
 from attnsvm.training import train
 from attnsvm.training.batch import parameterization_named
 from tests.kkt import normal as draw
+from tests.quick import beside
 
 GD_RECORDS = json.loads((Path(__file__).parents[1] / "reference" / "gd.json").read_text())
 SMALL = {"n": 3, "T": 4, "d": 5, "trials": 6, "seed": 20}
@@ -138,22 +139,7 @@ def test_progress_counts_the_steps():
     train(sample(**SMALL), steps=2, progress=True)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "options", "message"),
-    [
-        (("v",), {}, r"parameterization=v: must be w \| kq"),
-        (("w", "sgd"), {}, r"optimizer=sgd: did you mean gd\? must be"),
-        (("w", "gd", "hinge"), {}, "loss=hinge: must be"),
-        (
-            ("w",),
-            {"step": 3},
-            r"optimizer.step: unknown field of normalized_gd; did you mean steps\?",
-        ),
-        (("w",), {"init": "ones"}, r"optimizer.init=ones: did you mean cone\? must be"),
-        (("w",), {"m": 2}, "parameterization.m: unknown field of w; .*must be absent"),
-        (("kq",), {"m": 6}, "m=6: must be >= 1 and <= d=5"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "options", "message"), beside(__file__))
 def test_bad_arguments_are_named(arguments, options, message):
     with pytest.raises(ConfigError, match=message):
         train(sample(**SMALL), *arguments, **options)

@@ -13,6 +13,7 @@ from attnsvm.model import Transformer
 from attnsvm.parameterization import W as Combined
 from attnsvm.transformer.network import Weights, forward
 from attnsvm.transformer.trained import TrainedNetwork, in_weights
+from tests.quick import beside
 
 n, T, d = 1, 3, 2
 
@@ -127,27 +128,7 @@ def direction_error(ours, matrix):
     return max(abs(x / size - mpf(y)) for p in pairs for x, y in zip(*p, strict=True))
 
 
-CASES = [
-    (layers, dict(options))
-    for layers, options in [
-        (1, {"residual": False}),
-        (2, {"residual": True}),
-        (2, {"residual": False}),
-        (3, {"residual": False}),
-        (3, {"residual": True, "causal": True, "readout": "mean"}),
-        (3, {"residual": False, "causal": True, "readout": "mean"}),
-        (2, {"residual": False, "causal": True, "readout": "every"}),
-        (2, {"residual": False, "heads": 2, "values": "orthogonal", "readout": "every"}),
-        (2, {"residual": True, "heads": 2, "values": "orthogonal"}),
-        (2, {"residual": True, "mlp": 3, "readout": "mean"}),
-        (3, {"residual": False, "mlp": 3, "readout": "every"}),
-        (2, {"residual": True, "heads": 2, "values": "orthogonal", "mlp": 3, "readout": "mean",
-             "trained": "all"}),
-        (2, {"residual": False, "values": "orthogonal", "mlp": 2, "readout": "every",
-             "trained": "all"}),
-        (2, {"residual": True, "causal": True, "mlp": 3, "readout": "mean", "trained": "all"}),
-    ]
-]  # fmt: skip
+CASES = beside(__file__)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from attnsvm.sweeps.cells import row_key
 from attnsvm.verify.retrain import retrained
 from attnsvm.verify.run import prove
 from tests.config.test_config import composed
-from tests.quick import refusals
+from tests.quick import beside, refusals
 from tests.verify.forging import Forgery, refusal
 from tests.verify.kinds import written
 
@@ -218,18 +218,7 @@ def test_an_mlp_that_was_not_trained_is_found_by_training_again(joint, tmp_path)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        ("model.trained=head", "head=mlp", "head.width=3", "optimizer.steps=100"),
-        ("model.trained=all", "head=relu", "parameterization=kq", "optimizer.steps=100"),
-        ("model.trained=values", "model.heads=1", "optimizer.steps=300", "model.rate=1"),
-        ("model.residual=false", "model.layers=3", "parameterization=kq", "optimizer.steps=200"),
-        ("selection=multi", "model.residual=false", "model.heads=1", "optimizer.steps=1500"),
-        ("model.readout=every", "model.causal=true", "head=relu", "model.mlp=2",
-         "probe=[rank,entropy,margin_gap]", "optimizer.gradient=direct"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("overrides", beside(__file__))
 def test_other_networks_pass(overrides, tmp_path):
     config = composed(*SMALL, *overrides)
     found = experiment.run(config)

@@ -10,6 +10,7 @@ from attnsvm import ConfigError, Transformer, train_layers
 from attnsvm.parameterization import W as Combined
 from attnsvm.transformer.network import Weights, forward
 from attnsvm.transformer.trained import TrainedNetwork
+from tests.quick import beside
 
 SHAPE = {"n": 3, "T": 4, "d": 6, "trials": 5}
 
@@ -170,20 +171,7 @@ def test_the_mask_excludes_keys():
     assert weights[0].equal(weights[1])
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"layers": 0}, "model.layers=0: must be a whole number >= 1"),
-        ({"values": "x"}, "model.values=x: must be identity | orthogonal"),
-        ({"causal": True}, "model.readout=first: must be mean | every with model.causal=true"),
-        ({"gradient": "direct"}, "optimizer.gradient=direct: must be log_domain"),
-        ({"optimizer": "adam"}, "optimizer=Adam: must be normalized_gd"),
-        ({"ridge": 0.1}, "optimizer.ridge=0.1: must be 0"),
-        ({"stepz": 3}, "stepz"),
-        *(({"init": init}, f"optimizer.init={init}: must be zero")
-          for init in ("cone", "aligned", "balanced", "cone_runner_up", "pretrained")),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("options", "message"), beside(__file__))
 def test_wrong_networks_and_trainings_are_refused(options, message):
     of_model = {name: options[name] for name in options if name in vars(Transformer())}
     rest = {name: options[name] for name in options if name not in of_model}
