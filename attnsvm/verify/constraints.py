@@ -137,7 +137,7 @@ class ExactRows:
             require(self.h.shape == self.inequality.shape, "margins: wrong shape")
         if stored.offsets is not None:
             require(stored.ratio >= 0, "ratio: a number is not >= 0")
-            self._weighted(stored.offsets, stored.ratio)
+            self._weighted(stored.offsets, float(stored.ratio))
         self.present = self.inequality | self.equality
         self.trivial = not self.h.any()
         difference = X.integers[self.sample, selected] - X.integers[self.sample, token]
