@@ -18,11 +18,8 @@ from torch.nn.functional import softplus
 from attnsvm import softmax_exact
 from attnsvm.problem import ProblemBatch
 
-Times = tuple[float, float]
-"""Microseconds of a step: on the clock, and of the processors."""
 
-
-def seconds(work: Callable[[], Any]) -> Times:
+def seconds(work: Callable[[], Any]) -> tuple[float, float]:
     """Return the seconds that a call takes: on the clock, and of the processors."""
     started = time.perf_counter(), time.process_time()
     work()
@@ -31,8 +28,8 @@ def seconds(work: Callable[[], Any]) -> Times:
 
 def best_in_turn(
     works: Mapping[str, tuple[Callable[[], Any], int]], repeats: int
-) -> dict[str, Times]:
-    """Return the best times of each program, a (call, number of its steps).
+) -> dict[str, tuple[float, float]]:
+    """Return the best microseconds of a step of each program, a (call, number of its steps).
 
     They are taken in turn, so that all meet the same disturbances.
     """

@@ -62,17 +62,15 @@ def measure(sweeps: Iterable[tuple[str, str, str, tuple[Shape, ...]]]) -> None:
         "n, T, d", "N", "problem", "time", "peak memory over start", "status", "gap", "active"
     )
     for norm, problem, against, shapes in sweeps:
-        title, times, memory, sizes = f"{problem}, {norm}", [], [], []
+        title, found = f"{problem}, {norm}", []
         for n, T, d in shapes:
             took, peak, *rest = apart(ours, (n, T, d), norm, problem)
             N = n * (T - 1)
             print_row(f"{n}, {T}, {d}", N, title, f"{took:.2f} s", f"{peak:.0f} MiB", *rest)
-            times.append(took)
-            memory.append(peak)
-            sizes.append({"N": N, "d": d, "N d": N * d}[against])
+            found.append((took, peak, {"N": N, "d": d, "N d": N * d}[against]))
         if len(shapes) > 1:  # y ~ x^e, by least squares on logarithms
-            logs = np.log(np.maximum([times, memory], 1e-9)).T
-            exponents = (f"{e:.2f}" for e in np.polyfit(np.log(sizes), logs, 1)[0])
+            logs = np.log(np.maximum(found, 1e-9))
+            exponents = (f"{e:.2f}" for e in np.polyfit(logs[:, 2], logs[:, :2], 1)[0])
             print_row(f"exponent in {against}", "", title, *exponents, "", "", "")
 
 

@@ -20,9 +20,6 @@ DECLARED: Any = OmegaConf.to_container(OmegaConf.load(Path(__file__).with_name("
 LINEAR = ("max_softmax", "attended_tokens")
 """Quantities whose axis is not logarithmic."""
 
-EMPTY = {"fin_distance": "no cycles"}
-"""Quantity -> why no instance has it."""
-
 MORE = {"max_softmax": "softmax", "margin_gap_nuclear": "gap", "balance_gap": "balance"}
 """Quantity -> end of the name of the figure that it has for itself, if not its own name."""
 
@@ -30,7 +27,8 @@ MORE = {"max_softmax": "softmax", "margin_gap_nuclear": "gap", "balance_gap": "b
 def panel_of(quantity: str) -> Panel:
     """Return the vertical axis of a quantity."""
     scale: Literal["linear", "log"] = "linear" if quantity in LINEAR else "log"
-    return Panel(notation.column(quantity), scale, nothing=EMPTY.get(quantity, ""))
+    nothing = "no cycles" if quantity == "fin_distance" else ""
+    return Panel(notation.column(quantity), scale, nothing=nothing)
 
 
 OF_SVM = ("one_minus", "margin_gap")

@@ -21,7 +21,6 @@ SELECTED = ("global", "local", "not_local", "unsettled", "unknown")
 UNTYPED = ("tie", "diverged", "stalled", "rejected", "failed")
 """Statuses of instances whose last step does not show where training converges to."""
 
-
 SAME = 1e-6
 """Difference of inner products of stored and drawn rows, relative to the largest, if they agree."""
 

@@ -21,9 +21,6 @@ SETTLED = ("ok", "infeasible", "undecided")
 START = ("optimizer.init", "optimizer.init_scale")
 """Fields of the group `optimizer` that define the start."""
 
-MEASURES = ("equal", "both_optimal")
-"""What is counted of a pair: equal selections, and both optimal ones."""
-
 Tokens = dict[int, tuple[np.ndarray, ...] | None]
 """Seed -> X, Z, W at the start, selected and optimal tokens of an instance; None without a path on
 record, or where the selection is not final."""
@@ -87,7 +84,7 @@ def _tokens(frames: SweepFrames, trials: pd.DataFrame) -> Tokens:
 def _pair(first: Tokens, second: Tokens) -> Iterator[dict[str, Any]]:
     """Yield a row for each instance of either run and each measure; NaN where it is excluded."""
     for seed in sorted({*first, *second}):
-        share = dict.fromkeys(MEASURES, np.nan)
+        share = dict.fromkeys(("equal", "both_optimal"), np.nan)
         a, b = first.get(seed), second.get(seed)
         if a and b and all(map(np.array_equal, a[:3], b[:3])):
             share["equal"] = np.mean(a[3] == b[3])

@@ -11,8 +11,6 @@ from ..facets import bars, labels, values_of
 from . import MOST_PANELS, CellAxes, Drawing, Figure, Pages, SweepFrames, Tables
 from ._numbers import ended, outcomes
 
-TYPES = style.CONVERGENCE
-
 
 @dataclass(frozen=True)
 class Bars:
@@ -25,7 +23,7 @@ class Bars:
         """Return the share of every type of convergence, and of Assumption B.1, in each cell."""
         trials = frames.trials.assign(ended=ended(frames.trials))
         by = [*frames.axes.besides(self.x), self.x]
-        kinds = [*TYPES, *sorted(set(trials["ended"]) - set(TYPES))]
+        kinds = [*style.CONVERGENCE, *sorted(set(trials["ended"]) - set(style.CONVERGENCE))]
         flags = {kind: trials["ended"] == kind for kind in kinds}
         flags["assumption_b1"] = trials.get("assumption_b1", pd.Series(pd.NA, index=trials.index))
         parts = [
@@ -52,7 +50,7 @@ class Bars:
         )
         kinds = table[table["kind"] != "assumption_b1"]
         looks = {kind: style.KINDS.get(kind, style.OTHER_KIND) for kind in kinds["kind"].unique()}
-        looks |= {kind: style.KINDS[kind] | {"always": True} for kind in TYPES[:3]}
+        looks |= {kind: style.KINDS[kind] | {"always": True} for kind in style.CONVERGENCE[:3]}
         several = "column" if axes.besides(self.x) else ""
         fig, grid = bars(kinds, "at", "kind", looks, col=several, x_label=notation.column(self.x))
         for ax, column in zip(grid, values_of(table, several), strict=True):

@@ -14,7 +14,6 @@ from . import CAPTIONS, MOST_PANELS, CellAxes, Figure, Pages, SweepFrames, Table
 from ._numbers import history_of, stalled
 
 CURVES = {f"one_minus_corr_{svm}": SVMS[svm] for svm in ("svmeq", "frobenius", "1token")}
-ALSO_TABLED = ("one_minus_corr_svmeq_lsq",)
 AXIS = Panel(DISTANCE(r"\cdot\,"), "log")
 TITLE = "trained $W${} against".format
 WITHOUT_FLAT = CURVES["one_minus_corr_svmeq"] + ", not flat"
@@ -55,7 +54,7 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     """
     trials = frames.trials
     by = [*frames.axes.besides("d"), "d"]
-    quantities = [q for q in (*CURVES, *ALSO_TABLED) if q in trials]
+    quantities = [q for q in (*CURVES, "one_minus_corr_svmeq_lsq") if q in trials]
     flat = trials["flat"].eq(True).fillna(False) if "flat" in trials else False
     trials = trials.assign(flat=flat, training=trials.get("training", ""))
     accepted = trials[trials["status"] == "ok"]

@@ -19,7 +19,6 @@ PANELS = {
     "own": Panel(notation.DISTANCE(r"W_{\mathrm{svm}}"), "log", line=_networks.NEAR),
     "equal": Panel("samples with equal tokens", "share"),
 }
-RISK = {"risk": Panel("risk")}
 
 
 def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
@@ -104,5 +103,5 @@ def _figure(panels: Mapping[str, Panel], tables: Tables, axes: CellAxes) -> Figu
 
 draw = paged(
     Pages("heads", partial(_figure, PANELS), x=OF_ROWS),
-    Pages("heads_risk", partial(_figure, RISK), x=OF_ROWS),
+    Pages("heads_risk", partial(_figure, {"risk": Panel("risk")}), x=OF_ROWS),
 )

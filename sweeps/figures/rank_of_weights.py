@@ -26,8 +26,6 @@ LOOKS: dict[str, Look] = {
     SVMS["frobenius_rank", "w"]: {"color": style.INK, "linestyle": (0, (4, 1.6))},
     SVMS["nuclear_rank", "kq"]: {"color": style.INK, "linestyle": (0, (1, 1.4))},
 }
-APART = 0.13
-"""Distance along d between curves."""
 
 
 def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
@@ -54,7 +52,7 @@ def _figure(rank: str, tables: Tables, axes: CellAxes) -> Figure:
     )
     return facets(
         table, "d", "mean", hue="curve", col="column", panels=RANKS[rank], looks=LOOKS,
-        x_label=notation.column("d"), ticks=table["d"], apart=APART,
+        x_label=notation.column("d"), ticks=table["d"], apart=0.13,
     )[0]  # fmt: skip
 
 

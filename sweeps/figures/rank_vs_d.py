@@ -18,14 +18,7 @@ from ._numbers import joined
 
 DASHES: dict[str, Any] = {"frobenius": "-", "nuclear": (0, (4, 1.6))}
 X = ("n", "T", "d")
-APART = 0.14
-"""Distance along d between the curves of a panel."""
-
-NARROWEST, STEP = 1.0, 0.9
-"""Width of the last curve of a panel, in points, and by how much each earlier one is wider."""
-
 METHODS = {"certified": "certified", "published": "counted as published"}
-MATRIX_RETURNED = ("optimal", "optimal_inaccurate")
 SPREAD = ["mean", "low", "high", "std", "median", "q25", "q75"]
 COUNTED = ["undecided", "tied", "unranked", "set_aside"]
 SUMMED = ["trials", "used", "nothing", *COUNTED]
@@ -68,7 +61,7 @@ def _certified(trials: pd.DataFrame, norm: str) -> pd.DataFrame:
 
 def _published(trials: pd.DataFrame, norm: str) -> pd.DataFrame:
     rank, status = trials[f"published_{norm}_rank"], trials[f"published_{norm}_status"]
-    nothing = pd.Series(~status.isin(MATRIX_RETURNED), index=trials.index, dtype="boolean")
+    nothing = ~status.isin(("optimal", "optimal_inaccurate")).astype("boolean")  # no matrix
     found = trials.assign(rank=rank, nothing=nothing.where(rank.notna()), set_aside=rank.isna())
     return found.assign(undecided=False, tied=False, unranked=False)
 
@@ -146,7 +139,7 @@ def _points(table: pd.DataFrame, prefix: str) -> pd.DataFrame:
     place = points.groupby("varies")["of"].rank("dense")
     middle = (1 + place.groupby(points["varies"]).transform("max")) / 2
     return points.assign(
-        at=points["d"] + APART * (place - middle),
+        at=points["d"] + 0.14 * (place - middle),
         curve=points["varies"] + "=" + points["of"].map(number) + "|" + points["norm"],
     )
 
@@ -159,7 +152,7 @@ def _looks(points: pd.DataFrame) -> dict[str, Look]:
         looks = looks_of(values)
         for (k, value), (norm, dash) in product(enumerate(values), DASHES.items()):
             solid, colour = norm == "frobenius", looks[value]["color"]
-            width = NARROWEST + STEP * min(len(values) - 1 - k, 6)
+            width = 1.0 + 0.9 * min(len(values) - 1 - k, 6)
             found[f"{series}={number(value)}|{norm}"] = {
                 **looks[value], "linestyle": dash, "linewidth": width if solid else 1.2,
                 "markersize": 1.6 + width, "markerfacecolor": colour if solid else "white",

@@ -137,9 +137,8 @@ def _scenes(tables: Tables, step: float | None = None) -> Figure:
     }
     rows, columns = (list(parts["tokens"][name].cat.categories) for name in ("row", "col"))
     looks = looks_of(sorted(parts["tokens"]["sample"].unique()))
-    fig = style.figure(
-        style.width_of(len(columns)), 3.1 * len(rows) + (0.1 if step is None else 0.4)
-    )
+    height = 3.1 * len(rows) + (0.1 if step is None else 0.4)
+    fig = style.figure(style.width_of(len(columns)), height)
     grid = fig.subplots(len(rows), len(columns), squeeze=False)
     for (i, j), ax in np.ndenumerate(grid):
         style.heading(ax, f"trained {columns[j]}, {rows[i]}")
