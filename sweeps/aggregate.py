@@ -18,6 +18,9 @@ from attnsvm.record.folder import UNREADABLE, read_tables
 from . import cells
 from .cells import disagreements, first_rows, unrecorded
 
+PROVENANCE = ("device", "version", "git_revision", "code", "python")
+"""Fields of `run.json` that say what made the record."""
+
 
 @dataclass(frozen=True)
 class SweepFrames:
@@ -224,13 +227,11 @@ def _described(run: Mapping[str, Any]) -> dict[str, Any]:
         "place": run.get("place", ""),
         "wall_s": sum(timings.values()),
         **{f"{stage}_s": seconds for stage, seconds in timings.items()},
-        "device": run["device"],
-        "version": run["version"],
-        "git_revision": run["git_revision"],
-        "code": run.get("code", ""),
-        "python": run["python"],
-        "packages": ", ".join(f"{k} {v}" for k, v in sorted(run["packages"].items())),
-        "hardware": ", ".join(f"{k} {v}" for k, v in sorted(run["hardware"].items())),
+        **{name: run[name] for name in PROVENANCE},
+        **{
+            name: ", ".join(f"{k} {v}" for k, v in sorted(run[name].items()))
+            for name in ("packages", "hardware")
+        },
         "overrides": shlex.join(run["overrides"]),
     }
 

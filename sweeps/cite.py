@@ -61,7 +61,9 @@ def _entry(word: str) -> str:
         "note": f"revision {', '.join(revisions)}; code {', '.join(code)}; "
         f"command: attnsvm {shlex.join(command)}; {made}",
     }
-    fields = ",\n".join(f"  {name:7} = {{{_escaped(text)}}}" for name, text in lines.items())
+    latex = str.maketrans(LATEX)
+    escaped = {name: one_line(text).translate(latex) for name, text in lines.items()}
+    fields = ",\n".join(f"  {name:7} = {{{text}}}" for name, text in escaped.items())
     return f"@software{{attnsvm-{digest[:12]},\n{fields}\n}}"
 
 
@@ -72,8 +74,3 @@ def _finished(word: str, folder: Path) -> Mapping[str, Any]:
         why = f"{found.state}{f', {found.reason}' if found.reason else ''}"
         raise ConfigError(f"cite {word}: must be a finished run or sweep; {folder.name} is {why}")
     return found.run
-
-
-def _escaped(text: str) -> str:
-    """Return text of a record, on one line, as LaTeX."""
-    return "".join(LATEX.get(letter, letter) for letter in one_line(text))

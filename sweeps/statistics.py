@@ -198,10 +198,8 @@ def _moments(used: np.ndarray) -> tuple[float, ...]:
 
 def _column(frame: pd.DataFrame, name: str) -> "pd.Series[float]":
     """Return a column as floats; all NaN if the frame has no such column."""
-    if name not in frame:
-        return pd.Series(np.nan, index=frame.index, dtype=float)
-    values = frame[name].to_numpy(dtype=float, na_value=np.nan)
-    return pd.Series(values, index=frame.index)
+    values = frame[name].to_numpy(dtype=float, na_value=np.nan) if name in frame else np.nan
+    return pd.Series(values, index=frame.index, dtype=float)
 
 
 def _grouping(frame: pd.DataFrame, by: Sequence[str]) -> "list[pd.Series[Any]]":

@@ -8,12 +8,13 @@ import io
 import logging
 import re
 import textwrap
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Hashable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import matplotlib.style
 import numpy as np
 from matplotlib import ticker
 from matplotlib.axes import Axes
@@ -61,13 +62,9 @@ OTHER_KIND = fill(FAINT)
 PAPER = Path(__file__).with_name("paper.mplstyle")
 
 
-@contextmanager
-def paper() -> Iterator[None]:
+def paper() -> AbstractContextManager[None]:
     """Draw and save figures in the project's style within this context."""
-    with mpl.rc_context():
-        mpl.rcdefaults()
-        mpl.rcParams.update(mpl.rc_params_from_file(PAPER, use_default_template=False))
-        yield
+    return mpl.style.context(PAPER, after_reset=True)
 
 
 def width_of(columns: int) -> float:

@@ -25,12 +25,10 @@ from attnsvm.record import kind_of, states
 from attnsvm.record.columns import key_columns
 from attnsvm.record.folder import read_tables
 
+from .aggregate import PROVENANCE
 from .cells import groups, recorded_fields
 
 log = logging.getLogger(__name__)
-
-PROVENANCE = ("version", "code", "git_revision", "device", "python")
-"""Fields of `run.json` that are logged beside the config."""
 
 
 @dataclass(frozen=True)

@@ -18,18 +18,9 @@ from ..cells import CellAxes, row_key
 from ..facets import Look, Panel, curve, facets, labels, looks_of, matrix, points
 from .question import ALL, STEP, Question, Tables, checked, rows_for
 
-LOGARITHMIC = {
-    "x": "those below are not drawn on the logarithmic axis, 0 is at its left end",
-    "y": "a mean or median that is not > 0 is not drawn on the logarithmic axis",
-}
+WORDS: dict[str, str] = notation.TABLES["charts"]
+"""Kind of a chart -> what it shows."""
 
-WORDS = {
-    "line": "Lines: {estimator} of the instances; band: its 95 % bootstrap interval.",
-    "share": "Share of the instances, with its 95 % Wilson interval.",
-    "scatter": "A point for each instance.",
-    "box": "Boxes: quartiles and median; whiskers: least and largest value.",
-    "heatmap": "Colour: {estimator} of the instances.",
-}
 SHOWN_DPI = 150
 """Resolution of a figure in a notebook."""
 
@@ -65,7 +56,9 @@ class Chart:
         asked = self.question
         by = ", ".join(name for part, name in asked.parts if part != "x")
         what = f"{asked.y} versus {asked.x}" + (f", by {by}" if by else "")
-        return f"{what}. {words(self.table, asked)}"
+        shares = "share" in self.table
+        kind = "share" if shares and asked.kind != "heatmap" else str(asked.kind)
+        return f"{what}. {WORDS[kind].format(estimator='share' if shares else asked.estimator)}"
 
     def figure(self) -> Figure:
         """Return the figure."""
@@ -162,18 +155,13 @@ def _left_out(
     for axis in question.log:
         numbers = floats(known[question.x if axis == "x" else question.y])
         if below := int((numbers <= 0).sum()):
-            lines.append(f"{below} values of {axis} are not > 0: {LOGARITHMIC[axis]}.")
+            lines.append(
+                f"{below} values of {axis} are not > 0: {notation.TABLES['logarithmic'][axis]}."
+            )
     return lines
 
 
 # --- the figure -----------------------------------------------------------------------------------
-
-
-def words(table: pd.DataFrame, question: Question) -> str:
-    """Return what the figure shows, for its small print."""
-    shares = "share" in table
-    kind = "share" if shares and question.kind != "heatmap" else str(question.kind)
-    return WORDS[kind].format(estimator="share" if shares else question.estimator)
 
 
 def figure(

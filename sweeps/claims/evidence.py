@@ -118,17 +118,19 @@ class Evidence:
             found = found.mask(norms == norm, values)
         return found
 
-    def from_arrays(self, measure: Callable[[arrays.Arrays], np.ndarray]) -> pd.Series:
+    def from_arrays(self, measure: Callable[..., np.ndarray], *given: Any) -> pd.Series:
         """Return a number for every instance, measured of the arrays of its run; NaN without them.
 
-        `measure` takes these arrays, instance axis B first, and returns (B,).
+        `measure` takes these arrays, instance axis B first, and what is given, and returns (B,).
         """
         found = pd.Series(np.nan, index=self.trials.index)
         for run, rows in self.trials.groupby(self.trials["run"].astype(str)):
             if stored := read_solutions(self.frames.folders[str(run)]):
                 _, *key = row_key(rows)
                 of_arrays = [stored["seeds" if name == "seed" else name] for name in key]
-                values = pd.Series(measure(stored), index=pd.MultiIndex.from_arrays(of_arrays))
+                values = pd.Series(
+                    measure(stored, *given), index=pd.MultiIndex.from_arrays(of_arrays)
+                )
                 found[rows.index] = values.reindex(pd.MultiIndex.from_frame(rows[key])).to_numpy()
         return found
 
@@ -146,10 +148,7 @@ class _Names(dict[str, Any]):
         elif name in OF_HISTORY:
             self[name] = getattr(self.evidence, name)
         elif name in arrays.MEASURES:
-            self[name] = partial(self._measured, arrays.MEASURES[name])
+            self[name] = partial(self.evidence.from_arrays, arrays.MEASURES[name])
         else:
             raise KeyError(name)
         return self[name]
-
-    def _measured(self, measure: Callable[..., np.ndarray], *given: Any) -> pd.Series:
-        return self.evidence.from_arrays(lambda stored: measure(stored, *given))

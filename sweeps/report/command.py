@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from attnsvm.config import ConfigError
 from attnsvm.config.instantiate import check_extensions
 from attnsvm.config.plugins import use_extensions
+from attnsvm.config.words import rows
 from attnsvm.display.pace import speaking
 from attnsvm.record import one_line
 from attnsvm.record.plan import or_latest
@@ -41,13 +42,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         check_extensions(options.extension)
         use_extensions(options.extension)
-    except ConfigError as error:
-        return _refuse(str(error))
-    if parts and not {"x", "y"} <= set(parts):
-        return _refuse("a chart must have --x and --y")
-    from .. import aggregate  # import takes a second: not needed for --help
+        if parts and not {"x", "y"} <= set(parts):
+            raise ConfigError("a chart must have --x and --y")
+        from .. import aggregate  # import takes a second: not needed for --help
 
-    try:
         frames = aggregate.load(directory)
     except (ValueError, FileNotFoundError) as error:
         return _refuse(str(error))
@@ -83,15 +81,8 @@ def _parser() -> argparse.ArgumentParser:
     chart = parser.add_argument_group(
         "a chart", "written to DIR/figures and DIR/tables"
     ).add_argument
-    chart("--x", metavar="COLUMN", help="a column or a field, e.g. data.d; step: the history")
-    chart("--y", metavar="COLUMN", help="numbers, e.g. nuclear_rank, or convergence=global")
-    chart("--hue", metavar="COLUMN", help="a colour for each value; the vertical axis of a heatmap")
-    chart("--col", metavar="COLUMN", help="a column of panels for each value")
-    chart("--row", metavar="COLUMN", help="a row of panels for each value")
-    chart("--kind", metavar="KIND", help="line (default) | scatter | box | heatmap")
-    chart("--estimator", metavar="NAME", help="median (default) | mean")
-    chart("--log", metavar="AXES", help="logarithmic axes: x | y | x,y")
-    chart("--status", metavar="WORDS", help="statuses that are shown: ok (default), ... | all")
+    for row in rows(Path(__file__).with_name("chart.csv")):
+        chart(row["option"], metavar=row["metavar"], help=row["help"])
     chart("--where", metavar="COLUMN=VALUE", action="append", help="only this value; repeatable")
     return parser
 

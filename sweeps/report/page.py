@@ -57,8 +57,7 @@ def _environment() -> Environment:
     allowed = f"img-src data:; style-src 'unsafe-inline'; script-src '{digest}'"
     made.globals |= {"style": Markup(style), "script": Markup(script)}
     made.globals["policy"] = f"default-src 'none'; {allowed}"
-    made.filters |= {"base64": _base64, "are_numbers": _are_numbers, "four_digits": _four_digits,
-                     "typeset": typeset}  # fmt: skip
+    made.filters |= {"base64": _base64, "four_digits": _four_digits, "typeset": typeset}
     made.tests["missing"] = pd.isna
     return made
 
@@ -90,13 +89,6 @@ def _printable(value: object) -> object:
     if isinstance(value, Markup):
         return value
     return "\n".join(one_line(line, mark="\ufffd") for line in str(value).split("\n"))
-
-
-def _are_numbers(table: pd.DataFrame) -> list[bool]:
-    """Return for each column whether it holds numbers."""
-    types = pd.api.types
-    columns = (table[name] for name in table)
-    return [types.is_numeric_dtype(one) and not types.is_bool_dtype(one) for one in columns]
 
 
 def _four_digits(value: Any, is_number: bool) -> str:

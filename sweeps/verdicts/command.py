@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from attnsvm.config.names import did_you_mean
@@ -17,6 +18,8 @@ from .page import FOLDER, html, markdown, perform, runs_of, terminal
 
 HUNTED = 10_000
 """Instances that a hunt draws at most."""
+
+_tell = partial(print, flush=True)
 
 PAGE = Path(__file__).parents[2] / "docs" / "claims.md"
 
@@ -124,8 +127,3 @@ def _write_docs(claims: Sequence[Claim], directory: Path) -> int:
     write_atomically(PAGE, markdown(claims, entries).encode())
     _tell(f"wrote {COMMITTED} and {PAGE}")
     return 0
-
-
-def _tell(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
