@@ -95,10 +95,11 @@ class SweepFrames:
         done = self.runs[self.runs["state"] == "done"]
         if {"until_accepted", "accepted"} <= set(done):  # else no run.json could be read
             short = done[done["until_accepted"].eq(True) & (done["accepted"] < done["wanted"])]
-            found = (
-                f"{short['accepted'].sum()} accepted of {short['wanted'].sum()} wanted instances"
+            accepted, wanted = short["accepted"].sum(), short["wanted"].sum()
+            stopped = (
+                f"{len(short)} runs stopped: {accepted} accepted of {wanted} wanted instances."
             )
-            lines += [f"{len(short)} runs stopped: {found}."] if len(short) else []
+            lines += [stopped] if len(short) else []
         return " ".join(lines)
 
     @property

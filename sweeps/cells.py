@@ -260,8 +260,12 @@ def first_rows(trials: pd.DataFrame, runs: pd.DataFrame, cell: Sequence[str]) ->
 
 def _begin(rows: pd.DataFrame, runs: pd.DataFrame) -> pd.Series[float]:
     """Return the first seed of a row's run where it belongs to the instance, else NaN."""
-    begin = rows["run"].astype(object).map(runs.set_index("run")[SEED])
-    return begin.mask(rows["data"].isin(SEEDED)).astype(float)
+    begin = pd.Series(np.nan, index=rows.index)
+    own = ~rows["data"].isin(SEEDED)
+    if own.any():
+        names = rows.loc[own, "run"].astype(object)
+        begin[own] = names.map(runs.set_index("run")[SEED]).astype(float)
+    return begin
 
 
 def disagreements(trials: pd.DataFrame, first: pd.Series[Any]) -> int:

@@ -118,10 +118,9 @@ def shares(frame: pd.DataFrame, by: Sequence[str], flag: str) -> pd.DataFrame:
     grouped = _column(frame, flag).groupby(_grouping(frame, by), dropna=False, sort=True)
     table = grouped.agg(used="count", excluded="size", count="sum").reset_index()
     table["excluded"] -= table["used"]
-    used, count = table["used"].to_numpy(dtype=float), table["count"].to_numpy(dtype=float)
-    table["count"] = count.astype(int)
-    table["share"] = np.divide(count, used, out=np.full(used.shape, np.nan), where=used > 0)
-    table["low"], table["high"] = wilson_interval(count, used)
+    table["share"] = table["count"] / table["used"]  # NaN for 0 / 0
+    table["low"], table["high"] = wilson_interval(*table[["count", "used"]].to_numpy(float).T)
+    table = table.astype({"count": int})
     return table[[*by, "used", "excluded", "count", "share", "low", "high"]]
 
 

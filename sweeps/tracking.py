@@ -235,11 +235,10 @@ class Wandb(Tracker):
     def _begun(self, name: str, config: Mapping[str, Any]) -> Any:
         import wandb
 
-        tool: Any = wandb
-        settings = tool.Settings(
+        settings = wandb.Settings(
             console="off", silent=True, disable_git=True, disable_code=True, x_disable_stats=True
         )
-        return tool.init(
+        return wandb.init(
             project=self.project, id=name, name=name, group=self.folder.name, dir=str(self.folder),
             config=dict(config), mode=self.mode, settings=settings,
             resume="allow" if self.mode == "online" else None,

@@ -76,8 +76,8 @@ class Question:
     @property
     def parts(self) -> list[tuple[str, str]]:
         """Each part that a column plays, with the column: row, col, hue, x."""
-        pairs = (("row", self.row), ("col", self.col), ("hue", self.hue), ("x", self.x))
-        return [(part, name) for part, name in pairs if name is not None]
+        parts = ("row", "col", "hue", "x")
+        return [(part, name) for part in parts if (name := getattr(self, part)) is not None]
 
     @property
     def keys(self) -> list[str]:
@@ -94,9 +94,8 @@ class Question:
         """The name of the files of the chart; charts with other numbers have other names."""
         by = [name for name in (self.hue, self.col, self.row) if name]
         words = [self.y, "vs", self.x, *(["by", *by] if by else []), str(self.kind)]
-        words += [self.estimator] * (
-            self.estimator != "median" and self.kind in ("line", "heatmap")
-        )
+        if self.estimator != "median" and self.kind in ("line", "heatmap"):
+            words.append(self.estimator)
         words += ["+".join(self.status)] * (self.status != ("ok",))
         return "_".join([*words, *self.chosen]).replace("/", "_")
 

@@ -1,7 +1,5 @@
 """`python -m attnsvm.sweeps.report` is `attnsvm-report`."""
 
-import sys
-
 from .command import main
 
-sys.exit(main())
+raise SystemExit(main())

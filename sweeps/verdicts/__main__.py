@@ -1,7 +1,5 @@
 """`python -m attnsvm.sweeps.verdicts`."""
 
-import sys
-
 from .command import main
 
-sys.exit(main())
+raise SystemExit(main())
