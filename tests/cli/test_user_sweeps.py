@@ -1,24 +1,13 @@
 """Sweep files and figures of the user's own, from a folder or from a plug-in."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.command import SMALL, attnsvm, ran
 from tests.plugin import with_plugins, write_entry_points
 
-SWEEP = """# @package _global_
-# What my sweep is about.
-defaults:
-  - override /head: relu
-
-sweep: mine
-question: Does the head matter?
-
-hydra:
-  mode: MULTIRUN
-  sweeper:
-    params:
-      data.d: 4,5
-"""
+SWEEP = Path(__file__).with_name("mine.yaml").read_text()
 FIGURES = """
 import matplotlib.pyplot as plt
 

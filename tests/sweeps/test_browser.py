@@ -18,15 +18,7 @@ OPTIONS = (
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no `chromium` on the PATH")
 
-PROBE = """
-const table = document.querySelectorAll("table")[1], counts = () =>
-  [...table.tBodies[0].rows].map(row => Number(row.lastElementChild.dataset.value));
-const button = table.querySelector("th:last-child button");
-button.click(); const up = counts().join();
-button.click(); const down = counts().join();
-const pictures = [...document.images].map(i => i.complete && i.naturalWidth > 0).join();
-document.title = ["probe", up, down, pictures, document.styleSheets.length].join("|");
-"""
+PROBE = Path(__file__).with_name("sort_tables.js").read_text()
 
 
 def browse(page: Path, profile: Path) -> subprocess.CompletedProcess[str]:
@@ -64,20 +56,7 @@ def test_the_report_renders_its_tables_sort_both_ways_and_pictures_load(tmp_path
     assert sheets == "1"
 
 
-ENLARGE = """
-const button = document.querySelector("button.picture"), count = document.images.length;
-button.click();
-const large = document.querySelector("dialog"), image = large.querySelector("img");
-const seen = [large.open, image.src === button.firstElementChild.src, image.naturalWidth > 0,
-  image.clientWidth >= innerWidth, document.images.length === count + 1];
-image.click();
-seen.push(large.classList.contains("whole"), image.clientWidth <= innerWidth);
-large.querySelector("button").click();
-large.addEventListener("close", () => setTimeout(() => {
-  seen.push(document.querySelector("dialog") === null, document.images.length === count);
-  document.title = ["large", ...seen].join("|");
-}));
-"""
+ENLARGE = Path(__file__).with_name("enlarge.js").read_text()
 
 
 def test_a_figure_can_be_enlarged_and_closed(tmp_path: Path):
