@@ -23,6 +23,7 @@ from attnsvm.sweeps.cells import (
     unrecorded,
 )
 from tests.config.test_config import composed
+from tests.quick import beside
 
 OTHER = {bool: lambda v: not v, int: lambda v: v + 1, float: lambda v: v + 0.1}
 OPTIONS = [
@@ -162,20 +163,7 @@ def test_a_seed_of_a_file_is_told_by_its_distance_from_the_first():
     assert again.tolist() == [False] * 6 + [True] * 3  # b has other tokens of the file
 
 
-@pytest.mark.parametrize(
-    ("data", "runs", "expected"),
-    [
-        ("sphere", [("failed", 5, 0, 7), ("missing", 6, 0, 2)], {"failed": 7, "missing": 2}),
-        ("sphere", [("failed", 4, 1, 3)], {"failed": 1}),  # seeds 1, 2 are on record
-        ("sphere", [("failed", 4, 5, 3), ("missing", 4, 6, 3)], {"failed": 3, "missing": 1}),
-        ("sphere", [("failed", 4, 6, 1), ("missing", 4, 5, 3)], {"failed": 1, "missing": 2}),
-        ("sphere", [("failed", 4, 0, 2)], {}),
-        ("sphere", [("failed", 4, 0, 10**15)], {"failed": 10**15 - 3}),
-        ("sphere", [("corrupt", np.nan, None, np.nan)], {}),  # of which nothing is known
-        ("file", [("failed", 4, 1, 2)], {"failed": 2}),  # a seed does not name an instance
-        ("my_package.MyData", [("failed", 4, 1, 2)], {"failed": 2}),
-    ],
-)
+@pytest.mark.parametrize(("data", "runs", "expected"), beside(__file__))
 def test_an_instance_without_a_record_counts_once_with_the_state_of_its_run(
     data: str, runs: list[tuple[str, int, int, int]], expected: dict[str, int]
 ):
