@@ -17,10 +17,7 @@ HEADER = "Columns of all tables: name, meaning (unit; allowed values; the stage 
 
 
 def dictionary(probes: Mapping[str, Any] = PROBES.own) -> dict[str, Sequence[declared.Column]]:
-    """Return the columns of every table, and the quantities of the history, by heading.
-
-    `probes` are those that are listed, by default attnsvm's own.
-    """
+    """Return the columns of every table, and the quantities of the history, by heading."""
     return {
         "trials": declared.TRIAL_COLUMNS,
         "history": declared.HISTORY_COLUMNS,

@@ -98,10 +98,7 @@ def run_name(config: RunConfig) -> str:
 
 
 def folder_name(names: Mapping[str, str], fields: Mapping[str, Any], signature: str) -> str:
-    """Return the folder name of a run with these options, fields and signature.
-
-    It has the options besides `UNNAMED_OPTIONS`, and the fields that are not the default.
-    """
+    """Return the folder name of a run with these options, fields and signature."""
     sizes = "".join(f"_{key}{fields['data'][key]}" for key in "nTd" if key in fields["data"])
     options = [names[group] for group in ("parameterization", "head", "optimizer")]
     options += [names[group] for group, usual in UNNAMED_OPTIONS.items() if names[group] != usual]

@@ -115,11 +115,7 @@ def _declared_by(package: str) -> Iterator[EntryPoint]:
 
 
 def declared_modules(place: str, name: str | None = None) -> list[str]:
-    """Return the modules that plug-ins declare as `conf` or `figures`, under one name or any.
-
-    Those under `conf` hold config files, those under `figures` draw the sweep of that name. A
-    module that cannot be found is left out.
-    """
+    """Return the modules that plug-ins declare as `conf` or `figures`, if they can be found."""
     found: dict[str, None] = {}
     for one in _declared(place):
         if name in (None, one.name):

@@ -18,10 +18,7 @@ MAX_DRAWS_PER_TRIAL = 200
 def run(config: RunConfig) -> RunRecord:
     """Return the record of a checked config: a row for every instance, whatever its status.
 
-    Raises
-    ------
-    ConfigError
-        If the data or the device do not support this config.
+    ConfigError if the data or the device do not support this config.
     """
     return RunRecord.joined(list(parts(config)))
 

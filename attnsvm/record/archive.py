@@ -35,10 +35,8 @@ MOST_FILES, MOST_BYTES = 10_000, 2**31
 RATIOS = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: 1032}
 """Largest ratio by which a method shrinks data, https://zlib.net/zlib_tech.html."""
 
-UNREADABLE_ARCHIVE = (
-    zipfile.BadZipFile, zlib.error, ValueError, TypeError, SyntaxError, RecursionError, EOFError,
-    NotImplementedError, RuntimeError, OverflowError, KeyError, OSError,
-)  # fmt: skip
+UNREADABLE_ARCHIVE = (zipfile.BadZipFile, zlib.error, ValueError, TypeError, SyntaxError, EOFError,
+                      RuntimeError, OverflowError, KeyError, OSError)  # fmt: skip
 """Exceptions of zipfile and NumPy for a damaged file."""
 
 MALFORMED = (errno.EINVAL, errno.EEXIST, errno.ENOTDIR, errno.ENAMETOOLONG)
