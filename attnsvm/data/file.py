@@ -24,7 +24,7 @@ KNOWN_PARAMETERS = ("v", "V")
 """Parameters of heads that a file may have even where the head of a run has none of that name."""
 
 LARGEST_BASIS = 1024
-"""Most tokens of a vocabulary whose embeddings are the standard basis."""
+"""Most tokens of a vocabulary, or classes, whose embeddings are the standard basis."""
 
 
 class File(Data):
@@ -108,8 +108,8 @@ class File(Data):
             raise ConfigError(f"X: shape {tuple(X.shape)}; must be (n, d) with y (n,)")
         check_array("X", X, tuple(X.shape), torch.float64)
         check_array("y", y, (len(X),), torch.float64)
-        if len(wrong := y[(y != y.floor()) | (y < 0)]):
-            raise ConfigError(f"y: {wrong[0]:g}; must be whole numbers >= 0")
+        if len(wrong := y[(y != y.floor()) | (y < 0) | (y >= LARGEST_BASIS)]):
+            raise ConfigError(f"y: {wrong[0]:g}; must be whole numbers >= 0 and < {LARGEST_BASIS}")
         one = classifier(X, y.long(), max(2, int(y.max()) + 1))
         X, Z, Y = (V[None] for V in (one.X, one.Z, one.Y))
         mask, v = torch.ones(X.shape[:3], dtype=torch.bool), one.head_parameters["v"][None]

@@ -138,15 +138,16 @@ class RiskInside:
 
         A token x_t with the query z_i has a gradient of its logit in every sample that has both. At
         a minimiser these add up to zero; in no sample are they all below FLAT. `several` (B, n, T)
-        are the tokens of components of more than one.
+        are the tokens of components of more than one. A query of zeros has no gradient.
         """
-        forward = self.risk.forward(self._variables(w))
+        batch, forward = self.risk.batch, self.risk.forward(self._variables(w))
         *_, q, scale = self.risk.gradient(self._variables(w), forward).of_logits
         found, size = [], (q.abs() * scale.exp()[:, None, None]).cpu()
-        for graph, own, among in zip(priority_graphs(self.risk.batch), size, several, strict=True):
+        several = (several & (batch.has_query > 0)[..., None]).cpu()
+        for graph, own, among in zip(priority_graphs(batch), size, several, strict=True):
             nodes = graph.nodes.flatten()
             largest = own.new_zeros(nodes.max() + 1).scatter_reduce(0, nodes, own.flatten(), "amax")
-            found.append((largest[graph.nodes][among.cpu()] <= FLAT).any())
+            found.append((largest[graph.nodes][among] <= FLAT).any())
         return torch.stack(found)
 
     def _variables(self, w: Tensor) -> tuple[Tensor]:

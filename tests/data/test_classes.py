@@ -9,6 +9,7 @@ from torch.nn.functional import cross_entropy
 
 from attnsvm import sample, solve_svm, train
 from attnsvm.config import ConfigError
+from attnsvm.experiment.results import OK, marked
 from attnsvm.experiment.svms import separate_components
 from attnsvm.loss import Log
 from attnsvm.sweeps.claims.arrays import odds_missed
@@ -64,6 +65,7 @@ BAD = {
     r"y: shape \(3,\); must be \(4,\)": {"y": XOR["y"][:3]},
     "y: -1; must be whole numbers >= 0": {"y": XOR["y"] - 1},
     "y: 0.5; must be": {"y": XOR["y"] + 0.5},
+    "y: 1e.18; must be whole numbers >= 0 and < 1024": {"y": XOR["y"] * 10**18},
     "unknown array Z; must be X | y": {"Z": XOR["X"]},
 }
 
@@ -74,6 +76,9 @@ def test_points_of_a_file_are_infeasible_if_nothing_separates_them_and_named_if_
     batch, y = sample("file", path=path), torch.tensor([[0, 0, 1, 1]])
     assert batch.scores().argmax(-1).equal(y)
     assert solve_svm(batch.X, batch.Z, y).statuses[0].value == "infeasible"
+    np.savez(path, X=np.zeros((4, 2)), y=XOR["y"])  # no W changes anything: no risk falls
+    found = separate_components(sample("file", path=path), Log(), ["frobenius"], lambda _, f: f())
+    assert marked([OK], found.exclusions)[0][0] == "unconstrained"
     for message, change in BAD.items():
         np.savez(path, **XOR | change)
         with pytest.raises(ConfigError, match=message):
