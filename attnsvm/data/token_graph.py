@@ -71,13 +71,9 @@ class TokenGraph(Vocabulary):
     def sequences(self, generator: Generator) -> tuple[Tensor, Tensor]:
         """Draw ids and next tokens."""
         ids = torch.randint(self.K, (self.n, self.T), generator=generator)
-        return ids, self.next(generator, ids)
-
-    def next(self, generator: Generator, ids: Tensor) -> Tensor:
-        """Return the next token of each sequence of `ids` (n, T), (n,)."""
         if self.graph == "cyclic":
             place = torch.randint(self.T, (self.n, 1), generator=generator)
         else:
             orders = [torch.randperm(self.K, generator=generator) for _ in range(self.K)]
             place = torch.stack(orders)[ids[:, -1:], ids].argmin(1, keepdim=True)
-        return ids.gather(1, place).squeeze(1)
+        return ids, ids.gather(1, place).squeeze(1)

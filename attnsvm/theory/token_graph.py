@@ -37,8 +37,7 @@ class PriorityGraph:
     @classmethod
     def of(cls, X: Tensor, Z: Tensor, best: Tensor, mask: Tensor) -> "PriorityGraph":
         """Return the graphs of tokens X (n, T, d), equal ones being one, and queries Z (n, d)."""
-        from scipy.sparse import coo_array  # imports are slow
-        from scipy.sparse.csgraph import connected_components
+        from scipy.sparse import coo_array, csgraph  # imports are slow
 
         ids = torch.unique(X.flatten(0, 1), dim=0, return_inverse=True)[1].view(mask.shape)
         queries = torch.unique(Z, dim=0, return_inverse=True)[1]
@@ -47,7 +46,7 @@ class PriorityGraph:
         pairs = torch.stack([labels[:, None].expand_as(nodes), nodes])[:, mask].numpy()
         edges = np.unique(pairs[:, pairs[0] != pairs[1]], axis=1)
         graph = coo_array((np.ones(edges.shape[1]), edges), 2 * (int(nodes.max()) + 1,))
-        component = torch.from_numpy(connected_components(graph, connection="strong")[1])
+        component = torch.from_numpy(csgraph.connected_components(graph, connection="strong")[1])
         return cls(queries, nodes, labels, best, mask, edges, component)
 
     @property
@@ -57,8 +56,7 @@ class PriorityGraph:
 
     def kept(self) -> Tensor:
         """Return which tokens have a row in the Graph-SVM, or are the label, (n, T) bool."""
-        from scipy.sparse import coo_array
-        from scipy.sparse.csgraph import minimum_spanning_tree
+        from scipy.sparse import coo_array, csgraph
 
         labels = self.labels[:, None].expand_as(self.nodes)
         below, joining = self.mask & ~self.inside, self.inside & (self.nodes != labels)
@@ -66,7 +64,8 @@ class PriorityGraph:
         first = np.unique(pairs, axis=1, return_index=True)[1]
         pairs = torch.stack([labels, self.nodes])[:, joining].sort(dim=0).values.numpy()
         ends, order = np.unique(pairs, axis=1, return_index=True)
-        forest = minimum_spanning_tree(coo_array((order + 1.0, ends), 2 * (len(self.component),)))
+        weighted = coo_array((order + 1.0, ends), 2 * (len(self.component),))
+        forest = csgraph.minimum_spanning_tree(weighted)
         kept = torch.zeros_like(self.mask).scatter(1, self.best[:, None], True)
         for tokens, index in ((below, first), (joining, forest.data.astype(int) - 1)):
             kept.view(-1)[tokens.view(-1).nonzero()[index, 0]] = True
@@ -134,20 +133,24 @@ class RiskInside:
         return self.risk.value(forward), size * gradient.parts[0].flatten(1)
 
     def falls(self, w: Tensor, several: Tensor) -> Tensor:
-        """Return where W is stationary only because attention to a token is negligible, (B,).
+        """Return where W is stationary only because attention to some tokens is negligible, (B,).
 
-        A token x_t with the query z_i has a gradient of its logit in every sample that has both. At
-        a minimiser these add up to zero; in no sample are they all below FLAT. `several` (B, n, T)
-        are the tokens of components of more than one. A query of zeros has no gradient.
+        The gradient of its logit joins a token of a sample to the one that has the largest. Where
+        sums above FLAT do not join the whole component, its parts go on moving apart. `several`
+        (B, n, T) are the tokens of components of more than one; a query of zeros moves none.
         """
+        from scipy.sparse import coo_array, csgraph
+
         batch, forward = self.risk.batch, self.risk.forward(self._variables(w))
         *_, q, scale = self.risk.gradient(self._variables(w), forward).of_logits
         found, size = [], (q.abs() * scale.exp()[:, None, None]).cpu()
         several = (several & (batch.has_query > 0)[..., None]).cpu()
         for graph, own, among in zip(priority_graphs(batch), size, several, strict=True):
-            nodes = graph.nodes.flatten()
-            largest = own.new_zeros(nodes.max() + 1).scatter_reduce(0, nodes, own.flatten(), "amax")
-            found.append((largest[graph.nodes][among] <= FLAT).any())
+            to = graph.nodes.gather(1, own.argmax(1, keepdim=True)).expand_as(own)
+            ends, shape = (to.flatten(), graph.nodes.flatten()), 2 * (len(graph.component),)
+            held = coo_array((own.flatten(), ends), shape).tocsr()  # adds what occurs twice
+            part = torch.from_numpy(csgraph.connected_components(held > FLAT, directed=False)[1])
+            found.append((part[graph.nodes] != part[graph.labels][:, None])[among].any())
         return torch.stack(found)
 
     def _variables(self, w: Tensor) -> tuple[Tensor]:

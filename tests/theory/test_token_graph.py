@@ -81,6 +81,15 @@ def test_a_component_that_swallows_everything_is_unconstrained(tmp_path):
     assert [word for word, _ in status] == ["unconstrained", "ok"]
 
 
+def test_a_risk_that_falls_as_pairs_of_tokens_move_apart_is_rejected(tmp_path):
+    """0, 1 and 2, 3 come next equally often, 0 three times as often as 2: no token is alone."""
+    ids = [[0, 1, 4]] * 2 + [[2, 3, 4]] * 2 + [[0, 2, 4]] * 4
+    np.savez(tmp_path / "ids.npz", ids=ids, next=[0, 1, 2, 3, 0, 0, 0, 2])
+    batch = sample("file", path=str(tmp_path / "ids.npz"), head="vocabulary")
+    found = separate_components(batch, LinearLoss(), ["frobenius"], lambda _, compute: compute())
+    assert marked([OK], found.exclusions)[0][0] == "rejected"
+
+
 @pytest.mark.full
 def test_the_graph_svm_is_that_of_its_definition():
     """Equal margins within components and >= 1 to what is below, for all pairs, by CVXPY."""
