@@ -20,7 +20,7 @@ from typing import Any, Self
 from omegaconf import OmegaConf
 
 from . import arrays
-from .evidence import OF_HISTORY, OTHERWISE, Evidence, Rule
+from .evidence import OF_HISTORY, OTHERWISE, Evidence, Rule, Truths
 
 HOLDS, FAILS = "holds", "fails"
 
@@ -98,6 +98,10 @@ class Claim:
         uses = _used(json.dumps(rule), {**sources(), **self.columns})
         parts = [self.statement, runs, self.tolerance, rule, sorted(uses.items())]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
+
+    def met(self, hypothesis: str, evidence: Evidence) -> Truths:
+        """Return for each instance whether it meets a hypothesis."""
+        return evidence.truths(*self.hypotheses[hypothesis])
 
 
 def _used(text: str, definitions: Mapping[str, str]) -> dict[str, str]:

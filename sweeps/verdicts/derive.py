@@ -93,8 +93,8 @@ def rulings(claim: Claim, frames: SweepFrames) -> pd.DataFrame:
     evidence = Evidence(frames, claim.columns)
     rows = evidence.trials.reindex(columns=["run", *SIZE]).astype({"run": str})
     met = evidence.truths(OTHERWISE)
-    for name, conditions in claim.hypotheses.items():
-        rows[name] = evidence.truths(*conditions)
+    for name in claim.hypotheses:
+        rows[name] = claim.met(name, evidence)
         met = met & rows[name]
     words = evidence.words(claim.prediction).where(met.fillna(True).astype(bool), "")
     rows["ruling"] = words.where(met.notna(), UNKNOWN)
