@@ -1,16 +1,18 @@
 """`attnsvm.sample`: a batch of instances by the names of its options."""
 
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from attnsvm.config import ConfigError
 from attnsvm.config.fields import SEEDS
 from attnsvm.config.instantiate import fields_of, named_from
 from attnsvm.config.names import did_you_mean
-from attnsvm.config.options import SampleOptions
 from attnsvm.data.base import Data
 from attnsvm.head import Head
 from attnsvm.model import Model
 from attnsvm.problem import ProblemBatch
+
+if TYPE_CHECKING:
+    from attnsvm.config.options import SampleOptions
 
 
 def sample(
@@ -20,7 +22,7 @@ def sample(
     model: str | Model = "cross_attention",
     trials: int = 100,
     seed: int = 0,
-    **options: Unpack[SampleOptions],
+    **options: Unpack["SampleOptions"],
 ) -> ProblemBatch:
     """Return a batch of problem instances.
 

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from inspect import signature
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import torch
 from torch import Tensor
@@ -14,7 +14,6 @@ from attnsvm.attention import Risk
 from attnsvm.config import GROUPS, ConfigError
 from attnsvm.config.instantiate import named
 from attnsvm.config.names import nearest
-from attnsvm.config.options import OptimizerOptions
 from attnsvm.display.pace import doing, speaking
 from attnsvm.linalg import one_thread
 from attnsvm.loss import Loss
@@ -27,6 +26,9 @@ from attnsvm.training.compiled import run as run_compiled
 from attnsvm.training.compiled import uncompiled
 from attnsvm.training.start import initial
 from attnsvm.training.trajectory import SnapshotRecorder, Trajectory
+
+if TYPE_CHECKING:
+    from attnsvm.config.options import OptimizerOptions
 
 ROWS = 1000
 """Most rows of an SVM that is solved from its Gram matrix."""
@@ -43,7 +45,7 @@ def train(
     progress: bool | Report = False,
     compiled: bool = True,
     keep_factors: bool = False,
-    **options: Unpack[OptimizerOptions],
+    **options: Unpack["OptimizerOptions"],
 ) -> Trajectory:
     """Minimise the risk (1/n) sum_i l(Y_i f_i) of every instance over its attention weights.
 

@@ -1,7 +1,7 @@
 """Training of all layers and heads: each takes steps along its own normalised gradient."""
 
 from dataclasses import dataclass
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 import torch
@@ -11,7 +11,6 @@ from torch import Tensor
 from attnsvm.config import ConfigError
 from attnsvm.config.groups import INITIAL
 from attnsvm.config.instantiate import named
-from attnsvm.config.options import OptimizerOptions
 from attnsvm.head import Linear, Relu
 from attnsvm.linalg import one_thread
 from attnsvm.linalg.jit import announced
@@ -30,6 +29,9 @@ from attnsvm.training.schedule import BlockSteps, Stretch
 from attnsvm.transformer.compiled import descend_layers, work_arrays
 from attnsvm.transformer.network import NEXT, Weights
 from attnsvm.transformer.trained import TrainedNetwork
+
+if TYPE_CHECKING:
+    from attnsvm.config.options import OptimizerOptions
 
 PROJECTING = Linear, Relu
 """Heads whose one parameter is the projections of `Head.features`."""
@@ -87,7 +89,7 @@ def train_layers(
     m: int | None = None,
     progress: bool | Report = False,
     compiled: bool = True,
-    **options: Unpack[OptimizerOptions],
+    **options: Unpack["OptimizerOptions"],
 ) -> LayerTrajectory:
     """Train every layer and head of the network of each instance.
 

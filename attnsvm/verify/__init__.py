@@ -1,4 +1,4 @@
 """`attnsvm-verify`: prove a record again, without the code that made it."""
 
 from attnsvm.verify.constraints import StoredSvm
-from attnsvm.verify.svm import Proof, stored_svms, verify
+from attnsvm.verify.svm import Proof, verify

@@ -4,14 +4,12 @@ A stored SVM is rejected unless everything that it states follows.
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
-from attnsvm.verify.constraints import RANK_TOLERANCE, ExactRows, StoredSvm
+from attnsvm.verify.constraints import ExactRows, StoredSvm
 from attnsvm.verify.exact import (
     EPS,
     Array,
@@ -234,27 +232,3 @@ def _agree(name: str, stated: float, proved: float, tolerance: float) -> None:
     close = math.isfinite(proved) and abs(stated - proved) <= tolerance * abs(proved)
     close |= stated == proved
     require(close, f"{name} is {proved!r}, stated is {stated!r}")
-
-
-def stored_svms(
-    solution: Any,
-    X: Array,
-    Z: Array,
-    selected: Any,
-    mask: Any = None,
-    rank_tolerance: float = RANK_TOLERANCE,
-    **right_hand_sides: Array,
-) -> Iterator[StoredSvm]:
-    """Yield each instance of a batched NumPy `SvmSolution` of Att-SVM, with its input.
-
-    The right-hand sides are `margins`, or `offsets` and `ratio`, with a batch axis.
-    """
-    mask = np.ones(X.shape[:3], dtype=bool) if mask is None else mask
-    proof, norm = solution.certificate, solution.norm
-    names = ("objective", "lower_bound", "duality_gap", "min_margin", "rank")
-    arrays = {"X": X, "Z": Z, "mask": mask, "selected": np.asarray(selected), "W": solution.W}
-    arrays |= {"multipliers": proof.multipliers, "ray": proof.ray, **right_hand_sides}
-    plain = {name: getattr(solution, name).tolist() for name in names}
-    for b, status in enumerate(solution.status):
-        one: dict[str, Any] = {name: values[b] for name, values in (arrays | plain).items()}
-        yield StoredSvm(**one, norm=norm, status=str(status), rank_tolerance=rank_tolerance)

@@ -11,6 +11,8 @@ from attnsvm.svm import SvmProblem
 from attnsvm.svm.certificate import certify
 from attnsvm.svm.interior_point import constraint_generation
 from attnsvm.svm.solution import Verdict
+from attnsvm.svm.tolerances import RANK_TOLERANCE
+from attnsvm.verify import StoredSvm
 
 
 def sphere(n: int, T: int, d: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -46,3 +48,21 @@ def generated(problem: SvmProblem, norm: Any) -> Verdict:
     with np.errstate(all="ignore"):
         candidate = constraint_generation(problem, norm_of(norm))
         return certify(problem, candidate, norm, 1e-9, 1e-6)
+
+
+def stored_svms(solution, X, Z, selected, mask=None, rank_tolerance=RANK_TOLERANCE, **right_sides):
+    """Yield each instance of a batched NumPy solution of Att-SVM with its input, as it is stored.
+
+    The right-hand sides are `margins`, or `offsets` and `ratio`, with a batch axis.
+    """
+    proof = solution.certificate
+    names = ("objective", "lower_bound", "duality_gap", "min_margin", "rank")
+    arrays = {name: getattr(solution, name).tolist() for name in names} | right_sides
+    mask = np.ones(X.shape[:3], dtype=bool) if mask is None else mask
+    arrays |= {"X": X, "Z": Z, "mask": mask, "selected": np.asarray(selected), "W": solution.W}
+    arrays |= {"multipliers": proof.multipliers, "ray": proof.ray}
+    for b, status in enumerate(solution.status):
+        one = {name: values[b] for name, values in arrays.items()}
+        yield StoredSvm(
+            **one, norm=solution.norm, status=str(status), rank_tolerance=rank_tolerance
+        )

@@ -9,7 +9,8 @@ import torch
 from attnsvm.svm import SvmProblem, solve, solve_gen_svm
 from attnsvm.svm.certificate import certify, check_ray
 from attnsvm.svm.solution import Candidate
-from attnsvm.verify import stored_svms, verify
+from attnsvm.verify import verify
+from tests.svm.instances import stored_svms
 
 both_norms = pytest.mark.parametrize("name", ["frobenius", "nuclear"])
 

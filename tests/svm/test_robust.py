@@ -13,8 +13,8 @@ from attnsvm.svm.certificate import certify, check_ray
 from attnsvm.svm.problem import multi_token, single_token
 from attnsvm.svm.solution import Candidate
 from attnsvm.svm.solve import method_of
-from attnsvm.verify import stored_svms, verify
-from tests.svm.instances import gaussian
+from attnsvm.verify import verify
+from tests.svm.instances import gaussian, stored_svms
 
 both_norms = pytest.mark.parametrize("name", ["frobenius", "nuclear"])
 NUMBERS = ("W", "objective", "lower_bound", "duality_gap", "sigma", "kappa", "min_margin")

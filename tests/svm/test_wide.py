@@ -9,9 +9,9 @@ from attnsvm.svm import SvmStatus, multi_token, single_token, solve, solve_svm
 from attnsvm.svm.certificate import certify, check_ray, upper_bound
 from attnsvm.svm.reduction import MANY, WIDE, is_thin, spectrum
 from attnsvm.svm.solution import Candidate
-from attnsvm.verify import stored_svms, verify
+from attnsvm.verify import verify
 from tests.kkt import assert_infeasible, assert_optimal, dual_norm, norm, normal
-from tests.svm.instances import gaussian, spheres
+from tests.svm.instances import gaussian, spheres, stored_svms
 
 both_norms = pytest.mark.parametrize("name", ["frobenius", "nuclear"])
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from attnsvm.svm import solve_gen_svm, solve_svm
-from attnsvm.verify import StoredSvm, constraints, exact, layer, stored_svms, svm, verify
+from attnsvm.verify import StoredSvm, constraints, exact, layer, svm, verify
 from attnsvm.verify.exact import Exact, RejectedError
 from tests.svm import nasty
-from tests.svm.instances import gaussian, spheres
+from tests.svm.instances import gaussian, spheres, stored_svms
 
 SHAPES = ((5, 5, 2), (3, 4, 4), (5, 5, 5), (6, 8, 10))
 CASES = {"frobenius": SHAPES, "nuclear": SHAPES}

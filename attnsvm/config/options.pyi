@@ -4,11 +4,8 @@ The schema is what counts when a program runs: it has the defaults, the ranges a
 plug-ins, which these types do not know. A test compares the two.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import TypedDict
-
 
 class OptimizerOptions(TypedDict, total=False):
     """Fields of the optimizers; which of them an optimizer has: `attnsvm --help`."""
@@ -37,7 +34,6 @@ class OptimizerOptions(TypedDict, total=False):
     radii: Sequence[float]
     iterations: int
     cone: float | None
-
 
 class SampleOptions(TypedDict, total=False):
     """Fields of data, heads and models; which of them an option has: `attnsvm --help`."""
