@@ -18,6 +18,7 @@ from attnsvm.config.fields import ListOf, refusal
 from attnsvm.config.instantiate import unknown_field
 from attnsvm.config.names import did_you_mean
 from attnsvm.config.run import ALL_GROUPS
+from attnsvm.config.words import MEANINGS
 from attnsvm.display.pace import cleared
 from attnsvm.record import CorruptRecordError, HeldError
 
@@ -35,14 +36,6 @@ VALUED = ("--cfg -c", "--config-dir -cd", "--config-name -cn", "--config-path -c
 
 WORDS = (*(names.split()[0] for names in (*FLAGS, *VALUED)), "--info", "cite RUN")
 """What a word without = may have meant."""
-
-SEARCH_ENDS = {
-    "No trials are completed yet.": "the objective of no run is defined",
-    "`Study.stop` is supposed to be invoked inside an objective function or a callback.": (
-        "the last run of the grid has no number, and Optuna's sweeper wrote no result"
-    ),
-}
-"""Errors that Optuna's sweeper ends with if runs have no objective -> what they mean."""
 
 outcome = logging.getLogger("attnsvm.outcome")
 outcome.addFilter(cleared)
@@ -165,7 +158,7 @@ def _hydra_message(error: BaseException) -> str | None:
 
 def search_message(error: BaseException) -> str | None:
     """Return why a search ended without a result, None if `error` is another one."""
-    meaning = SEARCH_ENDS.get(str(error))
+    meaning = MEANINGS["search"].get(str(error))
     return f"the search has no result: {meaning}; the log says why" if meaning else None
 
 

@@ -168,13 +168,10 @@ def _refuse(config: DictConfig, folder: Path) -> None:
 
 def _closed(folder: Path) -> str:
     """Write plan and report of the runs in `folder`; return what is not complete."""
-    runs = sorted(
-        path for path in folder.iterdir() if record.kind_of(path / ".hydra") == "a folder"
-    )
+    runs = sorted(p.parent for p in folder.glob("*/.hydra") if record.kind_of(p) == "a folder")
     if not runs:
         return ""
     recorded = {path.name: record.run_state(path, verify=False).run for path in runs}
-    record.write_plan(
-        folder, {name: list(run.get("overrides", [])) for name, run in recorded.items()}
-    )
+    overrides = {name: list(run.get("overrides", [])) for name, run in recorded.items()}
+    record.write_plan(folder, overrides)
     return close_sweep(folder, recorded)

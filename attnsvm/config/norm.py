@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from attnsvm.config.names import did_you_mean
+from attnsvm.config.words import MEANINGS
 
 NAMED = {
     "frobenius": ("l", 2.0), "nuclear": ("schatten", 1.0), "spectral": ("schatten", math.inf),
@@ -14,9 +15,7 @@ NAMED = {
 }  # fmt: skip
 """Family and exponent p of the norms that have a name of their own."""
 
-OTHER_NAMES = {"fro": "frobenius", "l2": "frobenius", "euclidean": "frobenius",
-               "operator": "spectral", "op": "spectral", "schatteninf": "spectral",
-               "trace": "nuclear", "schatten1": "nuclear", "linf": "max", "inf": "max"}  # fmt: skip
+OTHER_NAMES = MEANINGS["norm"]
 """Names of norms elsewhere -> ours, for suggestions."""
 
 POWERS = "with 1 < p <= 100, p != 2 (frobenius), as in l1.75"

@@ -7,7 +7,7 @@ import torch
 
 from attnsvm.config import ConfigError, RunConfig
 from attnsvm.experiment.objects import RunObjects, check
-from attnsvm.experiment.results import WITHOUT_START, Selected, Trained
+from attnsvm.experiment.results import EXCLUSIONS, Selected, Trained
 from attnsvm.experiment.stages import Stages
 from attnsvm.record.schema import RunRecord
 

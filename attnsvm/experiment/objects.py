@@ -81,17 +81,16 @@ def check_probes(config: RunConfig, probes: Mapping[str, Probe], rule: Parameter
             f"probe=[{','.join(config.probe)}]: two of them have the column {twice[0]}; its name "
             "must be of one only"
         )
+    transformer, tokens = is_transformer(vars(config.model)), config.selection.tokens
+    pretrained = isinstance(config.data, PretrainedConfig)
     for name, probe in probes.items():
         allowed = ("top", "multi", "scc") if probe.GEN_SVM else ("top",)
-        transformer, pretrained = is_transformer(vars(config.model)), PretrainedConfig
+        solved = f"the SVM of the selected tokens; selection must be {' | '.join(allowed)}"
         needs = {
             "K and Q; parameterization must be kq": probe.FACTORS and len(rule.NAMES) != 2,
             "K and Q; model must not be transformer": probe.FACTORS and transformer,
-            "the heads of a layer; data must be pretrained": probe.WEIGHTS
-            and not isinstance(config.data, pretrained),
-            f"the SVM of the selected tokens; selection must be {' | '.join(allowed)}": (
-                probe.SOLUTIONS and config.selection.tokens not in allowed
-            ),
+            "the heads of a layer; data must be pretrained": probe.WEIGHTS and not pretrained,
+            solved: probe.SOLUTIONS and tokens not in allowed,
         }
         for needed, missing in needs.items():
             if missing:

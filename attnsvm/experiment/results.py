@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor
 
 from attnsvm.config.run import SelectionConfig
+from attnsvm.config.words import rows
 from attnsvm.linalg import one_minus_correlation
 from attnsvm.loss import Loss
 from attnsvm.optimizer.base import broadcast
@@ -31,11 +31,9 @@ Status = tuple[str, str]
 
 OK: Status = ("ok", "")
 
-with Path(__file__).with_name("exclusions.csv").open(newline="") as _rows:
-    EXCLUSIONS = {name: (status, reason) for name, status, reason in csv.reader(_rows)}
+_rows = rows(Path(__file__).with_name("exclusions.csv"))
+EXCLUSIONS = {row["name"]: (row["status"], row["reason"]) for row in _rows}
 """Why training or the selection of tokens excludes an instance: its status and the reason."""
-
-WITHOUT_START = EXCLUSIONS["startless"][1]
 
 NEGATIVE = -1e-9
 """Scores below it are negative, and not zero up to rounding."""
@@ -217,9 +215,8 @@ def training_findings(
     }
     arrays = {"trained_W": path.W, "selected": selection.selected}
     if keep_path:
-        steps, scores = path.steps.expand(batch.B, -1), batch.scores()
         arrays |= {"snapshots": path.snapshots, "softmax": path.softmax}
-        arrays |= {"steps": steps, "scores": scores}
+        arrays |= {"steps": path.steps.expand(batch.B, -1), "scores": batch.scores()}
     if factors and path.K is not None and path.Q is not None:
         arrays |= {"trained_K": path.K, "trained_Q": path.Q}
     if batch.head.train and set(path.head_parameters) == {"v"}:

@@ -46,18 +46,16 @@ def separate(
     batch: ProblemBatch, selected: Tensor, norms: list[str], m: int, solve_named: Solve
 ) -> Separated:
     """Solve Att-SVM at the selected tokens (B, n) in every norm; nuclear: with rank(W) <= m."""
-    given = batch.X, batch.Z, selected
+    given, nothing = (batch.X, batch.Z, selected), SvmStatus.unconstrained
+    optimal = svm.single_token(batch.X, batch.Z, optimal_tokens(batch)[0], batch.mask)
+    findings = Findings({"assumption_b1": assumption_b1(optimal)}, arrays={"selected": selected})
+    exclusions: list[Exclusion] = []
     solutions = {}
     for norm in norms:
         compute = partial(svm.solve_svm, *given, norm, batch.mask)
         if norm == "nuclear" and m < batch.d:
             compute = partial(svm.solve_rank_constrained, *given, m, mask=batch.mask)
-        solutions[norm] = solve_named(norm, compute)
-    optimal = svm.single_token(batch.X, batch.Z, optimal_tokens(batch)[0], batch.mask)
-    findings = Findings({"assumption_b1": assumption_b1(optimal)}, arrays={"selected": selected})
-    exclusions: list[Exclusion] = []
-    for norm, solution in solutions.items():
-        nothing = SvmStatus.unconstrained
+        solutions[norm] = solution = solve_named(norm, compute)
         exclusions += unsolved(f"{norm} SVM", solution)
         exclusions.append((_having(solution, nothing), nothing.value, nothing.message))
         findings |= Findings(columns(norm, solution), arrays=arrays(norm, solution))

@@ -51,8 +51,6 @@ ASK_S, ATTEMPTS = (2.0, 30.0), 5
 """Least and largest number of seconds between two questions to the queue; and the number of times
 that SLURM is asked for its queue before jobs are submitted."""
 
-Queue = dict[str, tuple[str, str]]
-
 
 class Slurm(SlurmLauncher):  # type: ignore[misc]
     """One SLURM job for every run, as arrays."""
@@ -84,10 +82,7 @@ class Slurm(SlurmLauncher):  # type: ignore[misc]
         except KeyboardInterrupt:
             log.warning("%d SLURM jobs keep running; stop them with scancel", len(waiting))
             raise
-        return [
-            JobReturn(overrides=overrides, status=JobStatus.COMPLETED, _return_value=None)
-            for overrides in job_overrides
-        ]
+        return [JobReturn(overrides=one, status=JobStatus.COMPLETED) for one in job_overrides]
 
     def _submitted(self, executor: Any, chunk: list[Job], waiting: dict[str, Any]) -> bool:
         """Submit the cells of an array of jobs that no job in the queue is to run.
@@ -211,7 +206,7 @@ def _paths(executor: Any, job: str) -> Any:
 # --- the queue ------------------------------------------------------------------------------------
 
 
-def queue() -> Queue | None:
+def queue() -> dict[str, tuple[str, str]] | None:
     """Return job -> (state, reason) of the user's jobs; None if SLURM does not answer."""
     command = ["squeue", "--array", "--noheader", "--all", "--user", getpass.getuser()]
     try:
@@ -225,7 +220,7 @@ def queue() -> Queue | None:
     return {name: (state, reason) for name, state, reason in rows}
 
 
-def answered_queue() -> Queue:
+def answered_queue() -> dict[str, tuple[str, str]]:
     """Return the jobs of the user as soon as SLURM answers.
 
     HydraException if it does not: cells in the queue could be submitted a second time.

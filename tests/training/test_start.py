@@ -85,7 +85,7 @@ def test_an_instance_without_a_solved_svm_is_a_counted_row():
     rejected = record.trials["status"] == "rejected"
     assert len(record.trials) == 6
     assert rejected.any()
-    assert (record.trials.loc[rejected, "reason"] == experiment.WITHOUT_START).all()
+    assert (record.trials.loc[rejected, "reason"] == experiment.EXCLUSIONS["startless"][1]).all()
     assert (record.trials.loc[rejected, "training"] == "diverged").all()
 
 
