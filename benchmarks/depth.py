@@ -5,6 +5,9 @@ backward pass does not cancel, in float64 on two threads. Normalised steps of W,
 every layer, logistic loss, linear head on position 0, residual connection. As in ours, the last
 layer has only the query that is read. The peers do less: they do not carry the differences of rows
 that become copies of each other, and they underflow beyond norms of about 700.
+
+After that: peak memory, of 10 steps and 2 snapshots, against the number of networks, each time in
+a process of its own. A run trains as many at once as `networks_at_once` says fit in 1 GiB.
 """
 
 from typing import Any
@@ -14,12 +17,13 @@ import torch
 import attnsvm
 from attnsvm.problem import ProblemBatch
 from attnsvm.transformer import LayerTrajectory
-from benchmarks._measure import LR, compare
+from benchmarks._measure import LR, apart, compare, print_head, print_row, with_peak
 
 SHAPE, LAYERS, REPEATS = (4, 5, 16), 2, 3
 MODEL = attnsvm.Transformer(layers=LAYERS)
 RUNS = (100, 1000, "w"), (100, 1000, "kq"), (1000, 300, "w"), (1000, 300, "kq")
 """Instances, steps, and what is trained."""
+MEMORY: dict[str, dict[str, Any]] = {"attention": {}, "all": {"mlp": 16, "trained": "all"}}
 
 
 def ours(batch: ProblemBatch, rule: str, steps: int) -> LayerTrajectory:
@@ -36,6 +40,18 @@ def risk(W: Any, X: Any, Z: Any, Y: Any, v: Any, softmax: Any, softplus: Any) ->
     return softplus(-Y * (rows[:, 0] @ v)).mean()
 
 
+def peak(size: int, options: dict[str, Any]) -> float:
+    """Return the MiB that training of `size` networks takes at most."""
+    model = attnsvm.Transformer(layers=LAYERS, **options)
+
+    def train(trials: int) -> None:
+        batch = attnsvm.sample("sphere", model=model, n=4, T=5, d=16, trials=trials)
+        attnsvm.train_layers(batch, model, steps=10, record_every=10)
+
+    train(2)  # compiled code is not counted
+    return with_peak(lambda: train(size))[1]
+
+
 def main() -> None:
     torch.set_num_threads(2)
     n, T, d = SHAPE
@@ -49,3 +65,8 @@ def main() -> None:
             risk, "softplus", batch, [V[:, :, 0].contiguous() for V in factors], steps, REPEATS,
             exact=True,
         )  # fmt: skip
+    print_head("trained", "instances", "peak memory over start", "KiB an instance")
+    for name, options in MEMORY.items():
+        for size in (100, 1000, 10_000):
+            found = apart(peak, size, options)
+            print_row(name, size, f"{found:.0f} MiB", f"{1024 * found / size:.0f}")
