@@ -16,10 +16,11 @@ import numpy as np
 import torch
 
 import attnsvm
-from attnsvm.verify import stored_svms, verify
+from attnsvm.verify import verify
 from benchmarks._measure import print_head, print_row
 from benchmarks.nasty import Difficult, load
 from benchmarks.solvers import Method, methods
+from tests.svm.instances import stored_svms
 
 EPS = np.finfo(float).eps
 LIMITS = {"kappa <= 1e3": 1e3, "kappa <= 1e6": 1e6, "kappa <= 1e12": 1e12, "beyond": math.inf}
