@@ -52,7 +52,7 @@ test: .venv/installed
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2
 
 test-all: test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 3 --dist worksteal -m full
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 4 --dist worksteal -m full
 
 test-processors: .venv/installed
 	$(BIN)/python -m tests.processors
