@@ -345,8 +345,8 @@ class TokenGraph(Probe):
 
     def measure(self, snapshot: Snapshot) -> dict[str, Tensor]:
         """Return the sizes of the graphs, and the attention."""
-        graphs, found = priority_graphs(snapshot.batch), dict[str, Tensor]()
-        for name in graphs[0].sizes():
-            found[name] = snapshot.softmax.new_tensor([one.sizes()[name] for one in graphs])
-        inside = torch.stack([one.inside for one in graphs]).to(snapshot.softmax.device)
-        return found | {"attention": (snapshot.softmax * inside).sum(2).mean(1)}
+        graphs, s = priority_graphs(snapshot.batch), snapshot.softmax
+        inside = torch.stack([one.inside for one in graphs]).to(s.device)
+        found = {name: [one.sizes[name] for one in graphs] for name in graphs[0].sizes}
+        found["attention"] = (s * inside).sum(2).mean(1).tolist()
+        return {name: s.new_tensor(values) for name, values in found.items()}

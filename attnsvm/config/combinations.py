@@ -67,8 +67,8 @@ def _of_groups(run: RunConfig) -> Broken:
             yield "head=vocabulary", must
         if not isinstance(run.loss, groups.LinearLossConfig):
             yield "head=vocabulary", "loss must be linear: minus log softmax is the cross-entropy"
-    if run.selection.until_accepted and hasattr(run.data, "path"):
-        must = "must be false with the instances of a file: there are no further ones"
+    if run.selection.until_accepted and isinstance(run.data, groups.FileConfig):
+        must = "must be false with data=file, which has no further instances to draw"
         yield "selection.until_accepted=True", must
     if isinstance(run.data, groups.SphereInSpanConfig):
         for one in _depending_on_the_basis(run):

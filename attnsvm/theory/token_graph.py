@@ -1,8 +1,7 @@
 """The token-priority graphs of a batch, and the risk inside their components (arXiv 2403.08081)."""
 
 import dataclasses
-from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 import torch
@@ -16,7 +15,7 @@ from attnsvm.problem import ProblemBatch
 from attnsvm.selection import optimal_tokens
 
 
-@dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False)
 class PriorityGraph:
     """The token-priority graphs of an instance, one for each query, as one graph.
 
@@ -49,7 +48,7 @@ class PriorityGraph:
         component = torch.from_numpy(csgraph.connected_components(graph, connection="strong")[1])
         return cls(queries, nodes, labels, best, mask, edges, component)
 
-    @property
+    @cached_property
     def inside(self) -> Tensor:
         """Which tokens are in the component of the label, (n, T) bool."""
         return (self.component[self.nodes] == self.component[self.labels][:, None]) & self.mask
@@ -71,8 +70,9 @@ class PriorityGraph:
             kept.view(-1)[tokens.view(-1).nonzero()[index, 0]] = True
         return kept
 
+    @cached_property
     def sizes(self) -> dict[str, float]:
-        """Return the components and edges of a query, mean, and the tokens of the largest one."""
+        """The components and edges of a query, mean, and the tokens of the largest one."""
         met = self.component[np.unique(self.nodes[self.mask])].numpy()
         tokens, queries = np.unique(met, return_counts=True)[1], len(np.unique(self.queries))
         return {
@@ -82,7 +82,7 @@ class PriorityGraph:
         }
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=1)  # a probe asks at every snapshot
 def priority_graphs(batch: ProblemBatch) -> list[PriorityGraph]:
     """Return the token-priority graphs of each instance.
 

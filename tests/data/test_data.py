@@ -171,7 +171,7 @@ def test_windows_of_a_text_have_their_next_word(tmp_path):
     }  # fmt: skip
     batch = sample("text", **size, trials=3)
     for graph in priority_graphs(batch):
-        assert graph.sizes() == {"components": (2 + 3 + 3) / 3, "largest": 2, "edges": 8 / 3}
+        assert graph.sizes == {"components": (2 + 3 + 3) / 3, "largest": 2, "edges": 8 / 3}
         assert sorted(graph.inside.sum(1).tolist()) == [1, 1, 2, 2]
     for seed, X in enumerate(batch.X):
         words = np.array(source.words(seed)).ravel()
