@@ -52,6 +52,19 @@ class CrossAttention(Model):
         return Samples(X, Z, Y, _all_or(mask, X))
 
 
+class LinearClassifier(Model):
+    """A linear classifier as attention: the tokens are its classes e_1, ..., e_K, z_i the point."""
+
+    OWN_QUERIES = False
+
+    def expand(self, X: Tensor, Z: Tensor | None, Y: Tensor, mask: Tensor | None) -> Samples:
+        """Return the drawn samples; ConfigError unless their tokens are the classes."""
+        if not (X == torch.eye(*X.shape[-2:], dtype=X.dtype, device=X.device)).all():
+            must = "data must be classes | contexts, or file with X (n, d) and y (n,)"
+            raise ConfigError(f"model=linear: {must}: the tokens are the classes")
+        return CrossAttention().expand(X, Z, Y, mask)
+
+
 @dataclass(eq=False)
 class SelfAttention(Model):
     """The query is one of the sample's own tokens, z_i = x_{i,query} (arXiv 2308.16898, eq. 1)."""

@@ -21,6 +21,10 @@ class CrossAttentionConfig(ModelConfig, name="cross_attention", target="CrossAtt
     """The query z_i is drawn with the sample."""
 
 
+class LinearClassifierConfig(ModelConfig, name="linear", target="LinearClassifier"):
+    """A linear classifier: softmax(W x), with data=classes, contexts, or X and y of a file."""
+
+
 class SelfAttentionConfig(ModelConfig, name="self_attention", target="SelfAttention"):
     """The query is one of the sample's own tokens, z_i = x_{i,query}."""
 
@@ -238,7 +242,7 @@ class TextConfig(VocabularyConfig, name="text", target="Text"):
 
 @dataclass
 class ClassifierConfig(DataConfig):
-    """Points with labels, for a linear classifier: with loss=log its cross-entropy."""
+    """Points with labels, for model=linear with loss=cross_entropy."""
 
     n: int = 24
     d: int = 8
@@ -256,13 +260,13 @@ class ClassifierConfig(DataConfig):
 
 
 class ClassesConfig(ClassifierConfig, name="classes", target="Classes"):
-    """Gaussian points that a linear classifier separates; with loss=log its cross-entropy."""
+    """Points that a linear classifier separates, for model=linear with loss=cross_entropy."""
 
     margin: float = 0.5
 
 
 class ContextsConfig(ClassifierConfig, name="contexts", target="Contexts"):
-    """Contexts with several next tokens each, for a linear decoder; with loss=log."""
+    """Contexts with several next tokens each, for a linear decoder: model=linear."""
 
     contexts: int = 4
     support: int = 2
@@ -309,6 +313,10 @@ class ExponentialLossConfig(LossConfig, name="exponential", target="Exponential"
 
 class LogLossConfig(LossConfig, name="log", target="Log"):
     """-log(u), of a probability u > 0: with data=token_graph, classes, contexts."""
+
+
+class CrossEntropyConfig(LossConfig, name="cross_entropy", target="Log"):
+    """-log of the probability of the label: loss=log as model=linear calls it."""
 
 
 class LinearLossConfig(LossConfig, name="linear", target="LinearLoss"):

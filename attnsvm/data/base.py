@@ -80,10 +80,18 @@ def check_v(head: Head, data: str) -> None:
         raise ConfigError(f"head={name}: must be linear, joint or quadratic with data={data}")
 
 
-def check_own_scores(head: Head, model: Model, data: str) -> None:
-    """Raise ConfigError unless tokens with scores and queries of their own can replace these."""
-    if type(head) is not Linear or head.train or not isinstance(model, CrossAttention):
-        raise ConfigError("head, model: must be linear without training, cross_attention, with "
+def check_own_scores(head: Head, model: Model, data: str, *classifiers: type[Model]) -> None:
+    """Raise ConfigError unless tokens with scores and queries of their own can replace these.
+
+    `classifiers` are models that are allowed besides cross-attention.
+    """
+    if (
+        type(head) is not Linear
+        or head.train
+        or not isinstance(model, (CrossAttention, *classifiers))
+    ):
+        models = "cross_attention or linear" if classifiers else "cross_attention"
+        raise ConfigError(f"head, model: must be linear without training, {models}, with "
                           f"data={data}: its tokens have scores of their own")  # fmt: skip
 
 

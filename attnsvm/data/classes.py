@@ -1,7 +1,7 @@
 """`data=classes` and `contexts`: a linear classifier, as one layer of attention.
 
 A classifier with weights W (K, d) has the logits e_c^T W x: those of the query x at the tokens
-e_1, ..., e_K. With `loss=log` of the attention that the label has, the risk is its cross-entropy.
+e_1, ..., e_K. With `loss=cross_entropy`, -log of the attention of the label, that is its risk.
 Tokens and queries have max(K, d) entries, so that W is square: zeros beyond K and d.
 """
 
@@ -13,7 +13,7 @@ from torch.nn.functional import pad
 
 from attnsvm.data.base import Drawn, Seeded, check_own_scores, normal, unit_rows
 from attnsvm.head import Head, RowScores
-from attnsvm.model import Model
+from attnsvm.model import LinearClassifier, Model
 from attnsvm.problem import ProblemBatch
 
 
@@ -31,7 +31,7 @@ class Classes(Seeded):
 
     def sample(self, head: Head, model: Model, trials: int, seed: int) -> ProblemBatch:
         """Return the instances, each sample with the head of its label."""
-        check_own_scores(head, model, "classes or contexts")
+        check_own_scores(head, model, "classes or contexts", LinearClassifier)
         return super().sample(RowScores(), model, trials, seed)
 
     def draw(self, generator: Generator, head: Head) -> Drawn:

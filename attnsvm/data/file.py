@@ -12,7 +12,7 @@ from attnsvm.config import ConfigError
 from attnsvm.data.base import Data, check_own_scores, head_of_labels
 from attnsvm.data.classes import classifier
 from attnsvm.head import Head, RowScores, Vocabulary
-from attnsvm.model import Model
+from attnsvm.model import LinearClassifier, Model
 from attnsvm.problem import ProblemBatch, check_array, check_labels
 from attnsvm.record.archive import read_arrays
 from attnsvm.record.files import MAX_TABLE_BYTES, CorruptRecordError, open_regular
@@ -101,7 +101,7 @@ class File(Data):
 
     def _of_points(self, arrays: Arrays, head: Head, model: Model, seed: int) -> ProblemBatch:
         """Return the instance of points with their classes."""
-        check_own_scores(head, model, "file with y")
+        check_own_scores(head, model, "file with y", LinearClassifier)
         self._check_names(arrays, ("X", "y"))
         X, y = _array(arrays, "X"), _array(arrays, "y")
         if X.ndim != 2 or 0 in X.shape:

@@ -26,7 +26,9 @@ def margins_of_classes(rows, d, W):
 def test_training_and_svm_are_those_of_a_linear_layer_with_cross_entropy(data, size):
     """Beyond K and d nothing moves. With `classes` some W has (w_y - w_c)^T x >= 1 for c != y."""
     batch, K, d = sample(data, n=12, trials=2, **size), size.get("K", 6), size["d"]
-    path = train(batch, optimizer="gd", loss="log", lr=0.5, steps=200, init="zero")
+    same = sample(data, model="linear", n=12, trials=2, **size)
+    assert all(getattr(same, name).equal(getattr(batch, name)) for name in "XZY")
+    path = train(same, optimizer="gd", loss="cross_entropy", lr=0.5, steps=200, init="zero")
     labels = batch.scores().argmax(-1)
     found = solve_svm(batch.X, batch.Z, labels).objective
     for W, x, y, objective in zip(path.W, batch.Z[:, :, :d], labels, found, strict=True):
@@ -73,7 +75,7 @@ BAD = {
 def test_points_of_a_file_are_infeasible_if_nothing_separates_them_and_named_if_bad(tmp_path):
     path = str(tmp_path / "points.npz")
     np.savez(path, **XOR)
-    batch, y = sample("file", path=path), torch.tensor([[0, 0, 1, 1]])
+    batch, y = sample("file", model="linear", path=path), torch.tensor([[0, 0, 1, 1]])
     assert batch.scores().argmax(-1).equal(y)
     assert solve_svm(batch.X, batch.Z, y).statuses[0].value == "infeasible"
     np.savez(path, X=np.zeros((4, 2)), y=XOR["y"])  # no W changes anything: no risk falls
