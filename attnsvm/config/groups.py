@@ -262,7 +262,14 @@ class ClassifierConfig(DataConfig):
 class ClassesConfig(ClassifierConfig, name="classes", target="Classes"):
     """Points that a linear classifier separates, for model=linear with loss=cross_entropy."""
 
+    points: str = "gaussian"
     margin: float = 0.5
+    condition: float = 1.0
+
+    def _broken(self) -> Broken:
+        for name, usual in (("margin", 0), ("condition", 1)):
+            if self.points == "rademacher" and getattr(self, name) != usual:
+                yield name, f"{usual} with points=rademacher: the entries of a point have one size"
 
 
 class ContextsConfig(ClassifierConfig, name="contexts", target="Contexts"):

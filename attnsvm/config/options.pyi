@@ -60,7 +60,9 @@ class SampleOptions(TypedDict, total=False):
     graph: str
     embeddings: str
     output: str
+    points: str
     margin: float
+    condition: float
     contexts: int
     support: int
     train: bool

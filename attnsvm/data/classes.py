@@ -6,11 +6,13 @@ Tokens and queries have max(K, d) entries, so that W is square: zeros beyond K a
 """
 
 import dataclasses
+import math
 
 import torch
 from torch import Generator, Tensor
 from torch.nn.functional import pad
 
+from attnsvm.config.groups import ClassesConfig
 from attnsvm.data.base import Drawn, Seeded, check_own_scores, normal, unit_rows
 from attnsvm.head import Head, RowScores
 from attnsvm.model import LinearClassifier, Model
@@ -18,16 +20,26 @@ from attnsvm.problem import ProblemBatch
 
 
 class Classes(Seeded):
-    """Gaussian points that a linear classifier separates with certainty.
+    """Points that a linear classifier separates with certainty.
 
-    The rows w_c of a teacher are uniform on the unit sphere, g_i is normal with variance 1 / d in
-    each direction, and y_i is the class of largest w_c^T g_i. The point is x_i = g_i + margin w_y:
-    the teacher prefers the class y_i there by margin (1 - max_c w_y^T w_c) at least.
+    The rows w_c of a teacher are uniform on the unit sphere, g_i is normal with variances from
+    1 / d to 1 / (d condition), a geometric series, and y_i is the class of largest w_c^T g_i. The
+    point is x_i = g_i + margin w_y: the teacher prefers the class y_i there by
+    margin (1 - max_c w_y^T w_c) at least. With points=rademacher, g_i has instead the entries
+    +-c_i / sqrt(d), all of one size, c_i uniform in [0.5, 1.5]: data of arXiv 2510.26303.
     """
 
-    def __init__(self, n: int, d: int, K: int, margin: float) -> None:
+    def __init__(
+        self,
+        n: int,
+        d: int,
+        K: int,
+        margin: float,
+        points: str = ClassesConfig.points,
+        condition: float = ClassesConfig.condition,
+    ) -> None:
         super().__init__(n, K, d)
-        self.K, self.margin = K, margin
+        self.K, self.margin, self.points, self.condition = K, margin, points, condition
 
     def sample(self, head: Head, model: Model, trials: int, seed: int) -> ProblemBatch:
         """Return the instances, each sample with the head of its label."""
@@ -42,6 +54,10 @@ class Classes(Seeded):
         """Return points (n, d), float64, and their labels (n,), int64."""
         teacher = unit_rows(generator, self.K, self.d)
         g = normal(generator, self.n, self.d).double() / self.d**0.5
+        g *= torch.logspace(0, -math.log10(self.condition) / 2, self.d, dtype=torch.float64)
+        if self.points == "rademacher":
+            c = 0.5 + torch.rand(self.n, 1, generator=generator, dtype=torch.float64)
+            g = c * g.sign() / self.d**0.5
         y = (g @ teacher.mT).argmax(1)
         return g + self.margin * teacher[y], y
 

@@ -9,11 +9,13 @@ from torch.nn.functional import cross_entropy
 
 from attnsvm import sample, solve_svm, train
 from attnsvm.config import ConfigError
+from attnsvm.experiment import run
 from attnsvm.experiment.results import OK, marked
 from attnsvm.experiment.svms import separate_components
 from attnsvm.loss import Log
 from attnsvm.sweeps.claims.arrays import odds_missed
 from benchmarks.solvers.cvxpy import least
+from tests.config.test_config import composed
 
 SOURCES = [("classes", {"K": 2, "d": 5}), ("classes", {"K": 5, "d": 3}), ("contexts", {"d": 9})]
 
@@ -61,6 +63,19 @@ def test_the_finite_part_has_the_log_odds_of_the_labels_where_some_weights_do(d,
     assert ((missed < 1e-6) if compatible else (missed > 1e-2)).all()
 
 
+def test_points_are_of_the_kind_that_is_asked_for_and_separable():
+    """Entries of one size in each sample; a covariance whose spectrum is a geometric series."""
+    signs = sample("classes", n=12, K=3, d=5, points="rademacher", margin=0.0, trials=3)
+    size = signs.Z.abs() * 5**0.5
+    torch.testing.assert_close(size, size[..., :1].expand_as(size), rtol=1e-15, atol=0)
+    assert 0.5 <= size.min() < 0.6 < 1.4 < size.max() <= 1.5
+    found = solve_svm(signs.X, signs.Z, signs.scores().argmax(-1))
+    assert {one.value for one in found.statuses} == {"solved"}
+    plain, long = (sample("classes", n=9, d=8, margin=0.0, condition=c).Z for c in (1.0, 1e4))
+    spectrum = torch.tensor([10 ** (-2 * k / 7) for k in range(8)], dtype=torch.float64)
+    torch.testing.assert_close(long, plain * spectrum, rtol=1e-14, atol=0)
+
+
 XOR = {"X": np.array([[0.0, 0], [1, 1], [0, 1], [1, 0]]) - 0.5, "y": np.array([0, 0, 1, 1])}
 BAD = {
     r"X: shape \(4,\); must be \(n, d\) with y \(n,\)": {"X": np.zeros(4)},
@@ -78,6 +93,11 @@ def test_points_of_a_file_are_infeasible_if_nothing_separates_them_and_named_if_
     batch, y = sample("file", model="linear", path=path), torch.tensor([[0, 0, 1, 1]])
     assert batch.scores().argmax(-1).equal(y)
     assert solve_svm(batch.X, batch.Z, y).statuses[0].value == "infeasible"
+    words = ("model=linear", "loss=cross_entropy", "data=file", f"data.path={path}", "trials=1")
+    counted = {"optimal": "infeasible", "top": "unsaturated"}
+    for selection, status in counted.items():
+        found = run(composed(*words, f"selection={selection}", "optimizer.steps=20"))
+        assert found.trials["status"].tolist() == [status]
     np.savez(path, X=np.zeros((4, 2)), y=XOR["y"])  # no W changes anything: no risk falls
     found = separate_components(sample("file", path=path), Log(), ["frobenius"], lambda _, f: f())
     assert marked([OK], found.exclusions)[0][0] == "unconstrained"
