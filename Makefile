@@ -1,6 +1,6 @@
 # make sweep    both experiments of the main job: tables, figures and reports under multirun/
 # make test     lint, types, import rules, and tests of every feature: five minutes
-# make test-all  make test, then every other test that needs nothing but this machine
+# make test-all  make test, then every other test that needs nothing but this machine (make test-full)
 # make figures  every experiment at full size, and one page with all figures
 # make test-processors  tests of bits and last digits again, under other arithmetic
 # make test-slurm   sweeps on a real SLURM, which is installed if this machine allows it; else skipped
@@ -18,19 +18,20 @@ export PYTHONDONTWRITEBYTECODE :=
 # A process for every core is faster than one process with as many threads. Others: docs/slurm.md.
 LAUNCHER ?= hydra/launcher=joblib
 
-.PHONY: sweep figures docs test test-all test-processors test-slurm test-faults test-tracking test-pretrained dist bench clean
+.PHONY: sweep figures docs test types test-quick test-all test-full test-processors test-slurm test-faults test-tracking test-pretrained dist bench clean
 
+# --no-compile: Python compiles what it imports, a small part of the packages, at its first import.
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "attnsvm needs Python 3.11 or newer")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
-		--editable '.[dev,joblib]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile \
+		--constraint constraints.txt --editable '.[dev,joblib]'
 	touch $@
 
 # What the site and the tests on SLURM need besides.
 .venv/extras: .venv/installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
-		--editable '.[dev,joblib,docs,slurm]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile \
+		--constraint constraints.txt --editable '.[dev,joblib,docs,slurm]'
 	touch $@
 
 sweep: .venv/installed
@@ -47,11 +48,18 @@ figures: .venv/installed
 test: .venv/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2
+	$(MAKE) --jobs 2 types test-quick
 
-test-all: test
+types: .venv/installed
+	$(BIN)/mypy
+
+test-quick: .venv/installed
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
+
+test-all: test test-full
+
+test-full: .venv/installed
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 4 --dist worksteal -m full
 
 test-processors: .venv/installed

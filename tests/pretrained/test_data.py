@@ -12,7 +12,7 @@ from attnsvm import ConfigError, experiment
 from attnsvm.config.identity import signature
 from attnsvm.verify.run import prove
 
-pytest.importorskip("transformers")
+pytest.importorskip("tokenizers")  # of transformers, which is slow to import
 
 from attnsvm.data import Pretrained
 from attnsvm.data.pretrained import CONTROLS, load
@@ -138,10 +138,12 @@ def test_a_library_that_is_missing_is_named_with_its_extra(monkeypatch, tmp_path
         load(str(where))
 
 
-WHERE = ("data=pretrained", f"data.transformer={tiny('bert')}", "data.n=3", "data.T=4",
-         "data.at_layer=1", "trials=3", "optimizer.init=pretrained")  # fmt: skip
-OVERRIDES = (*WHERE, "optimizer.steps=0", "selection.saturation=0",
-             "probe=[entropy,rank,other_heads]")  # fmt: skip
+def run_of_tiny(*overrides):
+    return composed(
+        "data=pretrained", f"data.transformer={tiny('bert')}", "data.n=3", "data.T=4",
+        "data.at_layer=1", "trials=3", "optimizer.init=pretrained", "optimizer.steps=0",
+        "selection.saturation=0", "probe=[entropy,rank,other_heads]", *overrides,
+    )  # fmt: skip
 
 
 def values(column):
@@ -150,7 +152,7 @@ def values(column):
 
 @pytest.fixture(scope="module")
 def record():
-    return experiment.run(composed(*OVERRIDES))
+    return experiment.run(run_of_tiny())
 
 
 def test_a_run_measures_the_head_as_it_is(record):
@@ -173,7 +175,7 @@ def test_a_run_measures_the_head_as_it_is(record):
 
 
 def test_a_record_is_proved_and_nothing_is_trusted(record, tmp_path):
-    proof = prove(written(tmp_path, composed(*OVERRIDES), record))
+    proof = prove(written(tmp_path, run_of_tiny(), record))
     assert not proof.refusals
     assert proof.proved == {"solved": 6}
     assert proof.trusted == []
@@ -181,7 +183,7 @@ def test_a_record_is_proved_and_nothing_is_trusted(record, tmp_path):
 
 def test_every_forged_column_is_refused(record, tmp_path):
     """Risk and convergence follow from scores that are derived from the model's files."""
-    forged = Forgery.of(written(tmp_path / "genuine", composed(*OVERRIDES), record))
+    forged = Forgery.of(written(tmp_path / "genuine", run_of_tiny(), record))
     columns = forged.everywhere()
     refusals = prove(forged.written(tmp_path / "forged")).refusals
     assert {why.split(" is ")[0] for _, _, why in refusals} >= set(columns)
@@ -202,7 +204,7 @@ GEN_SVM = ("selection=multi", "selection.attended=0.25", "selection.negligible=0
 @pytest.mark.parametrize(("kind", "control"), [("bert", "spectrum"), ("gpt2", "queries")])
 def test_instances_and_other_heads_are_derived_from_the_files_of_the_model(kind, control, tmp_path):
     here = (f"data.transformer={tiny(kind)}", f"data.control={control}", "seed=2", "trials=2")
-    config = composed(*OVERRIDES, *here, *GEN_SVM)
+    config = run_of_tiny(*here, *GEN_SVM)
     proof = prove(written(tmp_path, config, experiment.run(config)))
     assert not proof.refusals
     assert not any("other_heads" in line or "instances" in line for line in proof.trusted)
@@ -210,7 +212,7 @@ def test_instances_and_other_heads_are_derived_from_the_files_of_the_model(kind,
 
 def test_any_basis_of_the_rows_is_right(record, tmp_path):
     """Another machine may find rows of the other sign: their inner products are the model's."""
-    forged = Forgery.of(written(tmp_path / "genuine", composed(*OVERRIDES), record))
+    forged = Forgery.of(written(tmp_path / "genuine", run_of_tiny(), record))
     forged.arrays["X"] = -forged.arrays["X"]
     for name in ("trained_W", "frobenius_W", "nuclear_W"):
         forged.arrays[name] = -forged.arrays[name]
@@ -219,7 +221,7 @@ def test_any_basis_of_the_rows_is_right(record, tmp_path):
 
 def test_other_heads_are_measured_without_what_the_attended_tokens_fix():
     """With selection=multi: against the projection of each head by its definition."""
-    found = experiment.run(composed(*OVERRIDES, *GEN_SVM, "trials=2"))
+    found = experiment.run(run_of_tiny(*GEN_SVM, "trials=2"))
     W, at = drawn(2, at_head=0).weights.numpy(), found.solutions
     for b in range(2):
         parts = [
@@ -244,7 +246,7 @@ def test_a_signature_is_refused_if_its_files_are_here_and_trusted_if_not(record,
     """Forged, or of files that have changed: refused. Of files that are gone: nothing tells."""
     model, text = write(tmp_path / "model", "bert"), tmp_path / "text.txt"
     text.write_bytes(TEXT.read_bytes())
-    config = composed(*OVERRIDES, f"data.transformer={model}", f"data.text={text}")
+    config = run_of_tiny(f"data.transformer={model}", f"data.text={text}")
     genuine = written(tmp_path / "genuine", config, record)
     told = "signature and rows: the model's files are not here as they were"
     why = "signature: is not that of the config and the files that it names"
@@ -277,6 +279,6 @@ def test_a_signature_is_refused_if_its_files_are_here_and_trusted_if_not(record,
 )
 def test_a_record_under_the_config_of_another_head_is_refused(record, other, told, tmp_path):
     """Its signature fits: it is that of this config and the files."""
-    proof = prove(written(tmp_path, composed(*OVERRIDES, other), record))
+    proof = prove(written(tmp_path, run_of_tiny(other), record))
     assert {seed for what, seed, _ in proof.refusals if what == told} == set(record.trials["seed"])
     assert not any(what == "run.json" for what, _, _ in proof.refusals)

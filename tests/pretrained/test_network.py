@@ -10,7 +10,7 @@ from attnsvm import ConfigError
 from attnsvm.data.pretrained import forward, load
 from attnsvm.data.pretrained.layer import with_one
 
-pytest.importorskip("transformers")
+pytest.importorskip("tokenizers")  # of transformers, which is slow to import
 
 from tests.pretrained import tiny as small
 from tests.quick import beside

@@ -10,7 +10,7 @@ from torch import Generator
 from attnsvm import experiment
 from attnsvm.verify.run import prove
 
-pytest.importorskip("transformers")
+pytest.importorskip("tokenizers")  # of transformers, which is slow to import
 
 from attnsvm.data import Pretrained
 from attnsvm.data.pretrained import CONTROLS, forward, load

@@ -20,7 +20,7 @@ def parsed(words: str) -> dict[str, str]:
 GRIDS: dict[str, dict[str, str]] = {}
 ONE_VALUE: dict[str, dict[str, str]] = {}
 for name, words in LISTED.sweeps.items():
-    grid, _, narrowed = words.replace("TINY", str(tiny("bert"))).partition("/ ")
+    grid, _, narrowed = words.partition("/ ")
     GRIDS[name.strip("-")], ONE_VALUE[name.strip("-")] = parsed(grid), parsed(narrowed)
 
 AS_LONG = ("correlation_vs_d", "mirror_descent", "pretrained_heads", "rank_vs_d",
@@ -33,6 +33,8 @@ def miniature(name: str, trials: int, steps: int, every: int) -> dict[str, str]:
     given = {"trials": str(trials)}
     if name not in AS_LONG:
         given |= {"optimizer.steps": str(steps), "optimizer.record_every": str(every)}
+    if name == "pretrained_heads":
+        given["data.transformer"] = str(tiny("bert"))
     return given | GRIDS[name]
 
 

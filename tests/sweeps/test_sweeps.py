@@ -144,7 +144,7 @@ ONCE_BROKEN = [
     "-m selection=optimal data.T=1 trials=2",
     "sweep=trajectories optimizer=polyak data=paths_far trials=2 optimizer.steps=30",
 ]
-SAMPLE = (0, 50)
+SAMPLE = (11, 50)
 
 
 @pytest.mark.faults
