@@ -313,12 +313,14 @@ def test_an_instance_does_not_depend_on_its_batch(name):
 @pytest.mark.parametrize("name", OTHERS)
 @pytest.mark.parametrize("in_lanes", [True, False])
 def test_the_method_needs_no_other_on_ordinary_instances(name, in_lanes, monkeypatch):
-    """Neither eight instances at a time nor one after the other, by BLAS."""
+    """Neither eight instances at a time nor one after the other, by BLAS and growing rows."""
     problem = single_token(*spheres(4, 5, 6, range(11)))
     start = least_norm(problem)
-    if not in_lanes:
-        monkeypatch.setattr("attnsvm.svm.interior_point.solver.SMALL_ROWS", 0)
-    W, a = solver.followed(problem, start.W, start.multipliers, norm_of(name))
+    monkeypatch.setattr(solver, "POLISHED", 0)
+    if in_lanes:
+        W, a = solver.followed(problem, start.W, start.multipliers, norm_of(name))
+    else:
+        W, a, _ = constraint_generation(problem, norm_of(name))
     gap = upper_bound(problem, W, name) / lower_bound(problem, a, name)[1] - 1
     assert gap.amax() <= 5e-10
 

@@ -69,8 +69,8 @@ SHARED = 2**12
 """Blocks times N^2 of a part of the batch: with less, another core costs more than it saves."""
 
 
-def best_of_blocks(cone: Cone[Any], x: Any, gap: float) -> tuple[Best, Any]:
-    """Return what `loop.follow` returns, by `solve` of the module `cone.compiled`."""
+def best_of_blocks(cone: Cone[Any], x: Any, gap: float) -> Best:
+    """Return the best points of all instances, by `solve` of the module `cone.compiled`."""
     rows, method = cone.rows, cone.compiled
     (B, N, p), (n, q) = rows.D.shape, rows.Z.shape[1:]
     columns = (v[..., 0].to(x.s) for v in (rows.h, rows.inequality, rows.real))
@@ -104,7 +104,7 @@ def best_of_blocks(cone: Cone[Any], x: Any, gap: float) -> tuple[Best, Any]:
             with ThreadPoolExecutor(workers) as pool:
                 list(pool.map(lambda context, part: context.run(solve, *part), contexts, parts))
     W, a, upper, lower = (of_blocks(array, B) for array in best)
-    return Best(W, a[..., None], upper[..., None], lower[..., None]), x
+    return Best(W, a[..., None], upper[..., None], lower[..., None])
 
 
 @njit

@@ -41,9 +41,6 @@ from attnsvm.svm.reduction import basis
 from attnsvm.svm.solution import Candidate
 from attnsvm.svm.tolerances import CONVERGED_GAP, CONVERGED_GAP_LARGE
 
-SMALL_ROWS = 400
-"""Most rows for which eight instances at a time are faster than one after the other."""
-
 CLARABEL = {"solver": "CLARABEL", "tol_gap_abs": 1e-11, "tol_gap_rel": 1e-11, "tol_feas": 1e-11}
 
 TOLERANCES = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
@@ -81,23 +78,15 @@ def solve(problem: SvmProblem, norm: Norm) -> Candidate:
 
 
 def followed(problem: SvmProblem, W: Tensor, a: Tensor, norm: Norm) -> tuple[Tensor, Tensor]:
-    """Return W and multipliers of the predictor-corrector method, from Frobenius solutions.
-
-    Eight instances at a time, or one after the other.
-    """
-    small = problem.N <= SMALL_ROWS
-    if not small and problem.B > 1:
-        parts = each("instance", [slice(b, b + 1) for b in range(problem.B)])
-        found = [followed(problem.take(one), W[one], a[one], norm) for one in parts]
-        return torch.cat([w for w, _ in found]), torch.cat([y for _, y in found])
-    rows, index = _rows(problem, W, norm, padded=small)
-    w, y = rows.scaled(W, a[:, index])
+    """Return W and multipliers of the compiled method, from Frobenius solutions."""
+    rows = _rows(problem, W, norm, torch.arange(problem.N))
+    w, y = rows.scaled(W, a)
     for cone in cones(norm):
         cone = cone.on(rows)
-        best, _ = (best_of_blocks if small else follow)(cone, cone.start(w, y), CONVERGED_GAP)
+        best = best_of_blocks(cone, cone.start(w, y), CONVERGED_GAP)
         w, y = best.W, best.a
     W, a = rows.given(w, y)
-    return restoring(problem)(W), torch.zeros_like(problem.h).index_copy(1, index, a)
+    return restoring(problem)(W), a
 
 
 def improved(
@@ -142,7 +131,8 @@ def _near_face(
     problem: SvmProblem, W: Tensor, a: Tensor, norm: Norm
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield what `face` finds near W (1, d, d) and multipliers (1, N) of a single instance."""
-    rows, index = _rows(problem, W, norm, padded=False)
+    index = (problem.inequality | independent_equalities(problem))[0].nonzero()[:, 0]
+    rows = _rows(problem, W, norm, index)
     w, y = rows.scaled(W, a[:, index])
     numbers = rows.D, rows.Z[:, rows.sample], rows.h[..., 0], ~rows.inequality[..., 0]
     of_face = face.Rows(*(x[0].numpy() for x in numbers))
@@ -152,11 +142,10 @@ def _near_face(
         yield W, torch.zeros_like(problem.h).index_copy(1, index, found)
 
 
-def _rows(problem: SvmProblem, W: Tensor, norm: Norm, padded: bool) -> tuple[Rows, Tensor]:
-    """Return the rows of all instances near W, and their index, (N,).
+def _rows(problem: SvmProblem, W: Tensor, norm: Norm, index: Tensor) -> Rows:
+    """Return the rows at `index` of all instances near W, dependent equalities as padding.
 
-    Dependent equalities are padding; without padding there is one instance. In few dimensions if
-    the norm allows it.
+    In few dimensions if the norm allows it.
     """
     P_d, P_z = (
         basis(x) if isinstance(norm, Schatten) and x.shape[1] < x.shape[2] else None
@@ -165,12 +154,11 @@ def _rows(problem: SvmProblem, W: Tensor, norm: Norm, padded: bool) -> tuple[Row
     keep = problem.inequality | independent_equalities(problem)
     D, h = torch.where(keep[..., None], problem.D, 0.0), torch.where(keep, problem.h, 0.0)
     part = replace(problem, D=D, h=h, kind=torch.where(keep, problem.kind, PADDING))
-    index = torch.arange(problem.N) if padded else keep[0].nonzero()[:, 0]
     size = power_of_two(W.flatten(1).norm(dim=1))[:, None, None]
-    return Rows(part, index, size, P_d, P_z), index
+    return Rows(part, index, size, P_d, P_z)
 
 
-LARGE = 1000
+LARGE = 401
 """Least number of rows for which constraint generation is faster."""
 
 ROUNDS = 12
