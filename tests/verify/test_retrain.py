@@ -6,6 +6,7 @@ import pytest
 from attnsvm.verify import command
 from attnsvm.verify.retrain import retrained
 from attnsvm.verify.trusted import TRAINING
+from tests.processors import SETTINGS
 from tests.verify.forgeries import history, trials
 from tests.verify.forging import Forgery, config_of, refusal
 from tests.verify.kinds import made, some_quick, started_from_file, verified_elsewhere, written
@@ -80,7 +81,7 @@ def test_rows_of_rejected_instances_are_computed_again(tmp_path):
 @pytest.mark.parametrize(
     ("name", "environment", "said"),
     [
-        ("kq", {"MKL_CBWR": "COMPATIBLE", "NUMBA_CPU_NAME": "generic"}, "4 trained again"),
+        ("kq", {"MKL_CBWR": "COMPATIBLE"} | SETTINGS["numba for any processor"], "4 trained again"),
         ("top", {"ATEN_CPU_CAPABILITY": "default"},
          " 0 trained again, 4 agree with their draw up to rounding"),
     ],
