@@ -85,7 +85,7 @@ test-pretrained: .venv/installed
 
 docs: .venv/extras
 	$(BIN)/python -m sphinx --fail-on-warning --fresh-env --quiet -b html docs build/site
-	$(BIN)/python -m pytest -m site tests/test_site.py
+	$(BIN)/python -m pytest -m site tests/test_site.py tests/test_notebooks.py
 
 dist: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \

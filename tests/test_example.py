@@ -5,7 +5,6 @@ import runpy
 import shutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -15,28 +14,20 @@ import torch
 
 import attnsvm
 from tests.command import environment
-from tests.plugin import with_plugins, write_entry_points
+from tests.plugin import with_plugins
 
 EXAMPLES = Path(__file__).parents[1] / "docs/examples"
 EXAMPLE = EXAMPLES / "cubic"
 
 
-@pytest.fixture(params=["by hand", "by pip"])
-def place(request, tmp_path):
-    """A folder with the installed package; by hand: what an installer puts there."""
-    target = tmp_path / "place"
-    if request.param == "by pip":
-        pytest.importorskip("hatchling")
-        source = shutil.copytree(EXAMPLE, tmp_path / "source")
-        pip = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-build-isolation",
-               "--no-index", "--quiet", "--target", str(target), str(source)]  # fmt: skip
-        subprocess.run(pip, check=True, env=environment(), capture_output=True)
-        return target
-    shutil.copytree(EXAMPLE / "src", target)
-    declared = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]["entry-points"]
-    points = [f"{group.removeprefix('attnsvm.')}: {name} = {value}"
-              for group, names in declared.items() for name, value in names.items()]  # fmt: skip
-    return write_entry_points(target, *points, dist="attnsvm-cubic")
+@pytest.fixture
+def place(tmp_path):
+    """A folder with the package, as pip installs it."""
+    source, target = shutil.copytree(EXAMPLE, tmp_path / "source"), tmp_path / "place"
+    pip = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-build-isolation",
+           "--no-index", "--quiet", "--target", str(target), str(source)]  # fmt: skip
+    subprocess.run(pip, check=True, env=environment(), capture_output=True)
+    return target
 
 
 @pytest.mark.full

@@ -24,7 +24,7 @@ def test_packed_cells_leave_what_single_ones_leave(tmp_path):
     number = 'open("jobs", "a").write(f"{config.seed} {config.hydra.job.num}\\n")'
     env, mine = with_callback(tmp_path, number)
     grid = ["-m", *QUICK, "seed=0,10,20,30,40"]
-    ran(*grid, "hydra.sweep.dir=single", cwd=tmp_path, env=env)
+    ran(*grid, "hydra.sweep.dir=single", cwd=tmp_path)
     more = ["hydra.sweeper.cells_per_job=2", "hydra/launcher=joblib", mine]
     done = ran(*grid, *more, "hydra.sweep.dir=packed", cwd=tmp_path, env=env)
     assert "5 runs in 3 jobs" in done.stdout
