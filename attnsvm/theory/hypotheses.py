@@ -16,6 +16,7 @@ from attnsvm.loss import Loss
 from attnsvm.problem import ProblemBatch
 from attnsvm.selection import optimal_tokens
 from attnsvm.svm import SvmProblem, solve_svm
+from attnsvm.svm.frobenius import from_gram
 from attnsvm.theory import local_optima as optima
 from attnsvm.training.start import runner_up
 
@@ -25,7 +26,7 @@ ROUNDING = 1e-12
 """Differences below this, relative to the largest number, are undecided: rounding may decide."""
 
 B1_TOLERANCE = 1e-9
-"""Largest relative residual of the Gram system at which Assumption B.1 holds."""
+"""Largest distance of a margin from 1, or residual of its equations, with Assumption B.1."""
 
 GRAM_NUMBERS = 2**24
 """Largest number of entries of the Gram matrices that are in memory together."""
@@ -72,13 +73,14 @@ def assumption_b1(problem: SvmProblem) -> list[bool | None]:
 
     All constraints are active with multipliers lam >= 0 iff  G lam = 1, lam >= 0  is solvable,
     G = (D D^T) o (Z Z^T), i.e. iff some W in the cone of the d_k z_k^T has every margin equal to 1.
-    Tested on unit rows, to a relative residual of 1e-9. If G is regular, its only solution lam
-    decides: its least entry bounds the residual of every lam' >= 0 by
+    That W has the least Frobenius norm: where the solver for batches proves it, to 1e-12, its
+    margins decide, to 1e-9. Otherwise non-negative least squares of the equations of unit rows
+    decides, by a relative residual of 1e-9; None where it does not converge.
 
-        ||G lam' - 1|| >= ||lam' - lam|| / ||G^-1|| >= -min_k lam_k / ||G^-1||.
-
-    Otherwise non-negative least squares decides; None where it does not converge. The problems are
-    of single tokens; one without constraints satisfies the assumption.
+    Parameters
+    ----------
+    problem : SvmProblem
+        Problems of single tokens; one without constraints satisfies the assumption.
     """
     size = max(1, GRAM_NUMBERS // problem.N**2)
     parts = (problem.take(slice(k, k + size)) for k in range(0, problem.B, size))
@@ -86,42 +88,27 @@ def assumption_b1(problem: SvmProblem) -> list[bool | None]:
 
 
 def _all_margins_one(problem: SvmProblem) -> list[bool | None]:
-    """Return the verdicts for a batch whose Gram matrices fit into memory.
-
-    G is that of the unit rows; the right-hand side is 1 / ||row||, up to scale. For a row of
-    padding the equation is lam = 0.
-    """
-    rows, D, Z = problem.inequality, problem.D, problem.queries
-    one = rows.to(D)
-    units = []
-    for V in (D, Z):
-        norm = V.norm(dim=-1)
-        longest = torch.where(rows, norm, 0.0).amax(1, keepdim=True)
-        one = torch.where(rows, one * (longest / norm), 0.0)
-        units.append(V / norm[..., None])
-    eye = torch.eye(problem.N).to(D)
-    products = (units[0] @ units[0].mT) * (units[1] @ units[1].mT)
-    G = torch.where(rows[:, :, None] & rows[:, None, :], products, eye)
-    factor, fails = torch.linalg.cholesky_ex(G)
-    inverse = torch.cholesky_inverse(torch.where(fails[:, None, None] == 0, factor, eye))
-    solution = (inverse @ one[..., None])[..., 0]
-    residual = ((G @ solution[..., None])[..., 0] - one).norm(dim=1)
-    allowed = B1_TOLERANCE * one.norm(dim=1)
-    least, regular = solution.amin(dim=1), (fails == 0) & (residual <= 0.1 * allowed)
-    holds = regular & (least >= 0)
-    broken = regular & (-least / inverse.norm(dim=(-2, -1)) > 2 * allowed)
-    broken |= ~one.isfinite().all(dim=1)  # a zero row has margin 0
-    verdicts: list[bool | None] = holds.tolist()
-    for k in (~holds & ~broken).nonzero()[:, 0].tolist():
-        at = rows[k]
-        verdicts[k] = _solvable(G[k][at][:, at].cpu().numpy(), one[k][at].cpu().numpy())
+    """Return the verdicts for a batch whose Gram matrices fit into memory."""
+    multipliers, optimal = from_gram(problem)
+    apart = (problem.margins(problem.combine(multipliers)) - 1).abs()
+    equal = torch.where(problem.inequality, apart, 0.0).amax(1) <= B1_TOLERANCE
+    verdicts: list[bool | None] = equal.tolist()
+    for k in (~optimal).nonzero()[:, 0].tolist():
+        rows = problem.inequality[k]
+        D, Z = (V[k][rows].cpu().numpy() for V in (problem.D, problem.queries))
+        verdicts[k] = _solvable(D, Z) if len(D) else True
     return verdicts
 
 
-def _solvable(G: np.ndarray, one: np.ndarray) -> bool | None:
-    """Return whether G lam = 1 has a solution lam >= 0."""
+def _solvable(D: np.ndarray, Z: np.ndarray) -> bool | None:
+    """Return whether G lam = 1 has a solution lam >= 0, with a row d_k, z_k for each equation."""
     from scipy.optimize import nnls  # its import is slow, and few instances need it
 
+    lengths = np.linalg.norm(D, axis=1) * np.linalg.norm(Z, axis=1)
+    if not lengths.all():  # the margin of a zero row is 0
+        return False
+    G = (D @ D.T) * (Z @ Z.T) / np.outer(lengths, lengths)
+    one = lengths.max() / lengths
     try:
         return bool(nnls(G, one)[1] <= B1_TOLERANCE * np.linalg.norm(one))
     except RuntimeError:
