@@ -38,6 +38,17 @@ class Panel:
     nothing: str = ""
 
 
+def panel_of(quantity: str) -> Panel:
+    """Return the vertical axis of a quantity: `columns` and `panels` of `notation.yaml`."""
+    fields = {"scale": "log", **notation.PANELS.get(quantity, {})}
+    return Panel(notation.column(quantity), **fields)
+
+
+def panels_of(*quantities: str) -> dict[str, Panel]:
+    """Return the vertical axes of several quantities, in their order."""
+    return {quantity: panel_of(quantity) for quantity in quantities}
+
+
 def named(column: "pd.Series[Any]", names: Mapping[Any, str]) -> "pd.Series[Any]":
     """Return the names of a column's values, in the order of `names`; others follow unchanged."""
     words = column.astype(object).map(lambda value: names.get(value, style.plain(value)))

@@ -24,6 +24,7 @@ COLUMNS: dict[str, str] = TABLES["columns"] | {
 SYMBOLS: dict[str, str] = TABLES["symbols"]
 VALUES: dict[str, dict[Any, str]] = TABLES["values"]
 UNITS: dict[str, str] = TABLES["units"]
+PANELS: dict[str, dict[str, Any]] = TABLES["panels"]
 MEASURED: dict[str, dict[str, str]] = TABLES["measured"]
 
 RULES = VALUES["parameterization"]

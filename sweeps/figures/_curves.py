@@ -4,31 +4,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
 from omegaconf import OmegaConf
 
 from .. import notation, statistics
-from ..facets import Panel, facets, labels, looks_of_pairs
+from ..facets import facets, labels, looks_of_pairs, panels_of
 from . import CAPTIONS, MOST_CURVES, CellAxes, Drawing, Figure, Pages, SweepFrames, Tables, paged
 from . import _priority_graph as priority_graph
 from ._numbers import SELECTED, UNTYPED, certified, history_of, joined, outcomes
 
 DECLARED: Any = OmegaConf.to_container(OmegaConf.load(Path(__file__).with_name("curves.yaml")))
 
-LINEAR = ("max_softmax", "attended_tokens")
-"""Quantities whose axis is not logarithmic."""
-
 MORE = {"max_softmax": "softmax", "margin_gap_nuclear": "gap", "balance_gap": "balance"}
 """Quantity -> end of the name of the figure that it has for itself, if not its own name."""
-
-
-def panel_of(quantity: str) -> Panel:
-    """Return the vertical axis of a quantity."""
-    scale: Literal["linear", "log"] = "linear" if quantity in LINEAR else "log"
-    nothing = "no cycles" if quantity == "fin_distance" else ""
-    return Panel(notation.column(quantity), scale, nothing=nothing)
 
 
 OF_SVM = ("one_minus", "margin_gap")
@@ -106,8 +96,7 @@ class OverSteps:
             row="quantity" if len(quantities) == 1 else "facet",
             col="facet" if len(quantities) == 1 else "quantity",
             looks={name: {**look, **quartiles} for name, look in looks.items()}, log_x=self.log_x,
-            panels={name: panel_of(name) for name in quantities},
-            x_label=self.x_label or notation.column(self.x),
+            panels=panels_of(*quantities), x_label=self.x_label or notation.column(self.x),
         )[0]  # fmt: skip
 
 

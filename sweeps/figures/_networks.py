@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from .. import notation, statistics, style
-from ..facets import Look, Panel, bars, facets, named
+from ..facets import Look, bars, facets, named, panels_of
 from . import CellAxes, Drawing, Figure, Pages, SweepFrames, Tables, paged
 from ._numbers import certified, history_of, outcomes
 
@@ -19,7 +19,7 @@ NORMS = {"w": "frobenius", "kq": "nuclear"}
 CORRELATIONS = {"w": "one_minus_corr_frobenius", "kq": "one_minus_corr_nuclear"}
 GAPS = {name: f"margin_gap_{norm}" for name, norm in NORMS.items()}
 
-NEAR, SHARE = 1e-3, 0.01
+NEAR, SHARE = notation.PANELS["correlation"]["line"], 0.01
 """1-correlation up to which a layer counts as aligned; gradient of unseen positions above which
 they count."""
 
@@ -29,10 +29,7 @@ OF_ONE_LAYER: dict[str, Any] = {
 }  # fmt: skip
 """What a row of a run without layers has in these columns."""
 
-PANELS = {
-    "correlation": Panel(notation.DISTANCE(r"W_{\mathrm{svm}}"), "log", line=NEAR),
-    "margin_gap": Panel("margin gap", "log"),
-}
+PANELS = panels_of("correlation", "margin_gap")
 """Vertical axes of what is shown over the steps; W_svm is in the norm of what is trained."""
 
 CAUSES = {name: style.fill(**look) for name, look in style.FILLS["causes"].items()}

@@ -2,18 +2,14 @@
 
 import pandas as pd
 
-from ..facets import Panel, facets, named, whiskers
+from ..facets import facets, named, panel_of, panels_of, whiskers
 from ..notation import RULES
 from . import CellAxes, Figure, Pages, SweepFrames, Tables, paged
 from ._networks import NORMS, of_its_norm, with_layers
 from ._numbers import means_of, outcomes
 
 X = ("parameterization", "layers", "layer")
-SEEN = Panel("positions seen by the readout", "from_zero")
-RANKS = {
-    "rank_stable": Panel("stable rank of the weights", "from_zero"),
-    "svm_rank": Panel("rank of the SVM solution", "from_zero"),
-}
+RANKS = panels_of("rank_stable", "svm_rank")
 
 
 def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
@@ -34,8 +30,9 @@ def _seen(tables: Tables, axes: CellAxes) -> Figure:
     table = table[(table["measure"] == "positions_seen") & (table["layer"] == 0)]
     table = table.assign(rule=named(table["parameterization"], RULES))
     return facets(
-        table, "layers", "mean", hue="rule", panels=SEEN, x_label="layers of the network",
-        ticks=table["layers"], apart=0.06, mark=whiskers, nothing="no certified row",
+        table, "layers", "mean", hue="rule", panels=panel_of("positions_seen"),
+        x_label="layers of the network", ticks=table["layers"], apart=0.06, mark=whiskers,
+        nothing="no certified row",
     )[0]  # fmt: skip
 
 

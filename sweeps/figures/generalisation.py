@@ -6,7 +6,7 @@ import pandas as pd
 
 from .. import statistics, style
 from ..cells import number
-from ..facets import Panel, facets, named, points
+from ..facets import facets, named, panel_of, points
 from ..notation import RULES
 from . import CellAxes, Figure, Pages, SweepFrames, Tables, paged
 from ._curves import TRAINED
@@ -14,7 +14,7 @@ from ._numbers import means_of, outcomes
 
 X = ("n", "T", "d", "signal", "parameterization")
 MEASURED = ("held_out_optimal", "held_out_excess")
-PANEL = Panel("held-out samples at\nthe relevant token", "share")
+PANEL = panel_of("held_out_optimal")
 
 
 def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:

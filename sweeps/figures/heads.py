@@ -9,16 +9,12 @@ import numpy as np
 import pandas as pd
 
 from .. import notation, statistics, style
-from ..facets import Panel, facets, looks_of, named
+from ..facets import Panel, facets, looks_of, named, panels_of
 from . import CellAxes, Figure, Pages, SweepFrames, Tables, _networks, paged
 from ._numbers import arrays_of, outcomes
 
 X = ("parameterization", "layers", "layer", "heads")
 OF_ROWS = [*X, "attention_head"]
-PANELS = {
-    "own": Panel(notation.DISTANCE(r"W_{\mathrm{svm}}"), "log", line=_networks.NEAR),
-    "equal": Panel("samples with equal tokens", "share"),
-}
 
 
 def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
@@ -102,6 +98,6 @@ def _figure(panels: Mapping[str, Panel], tables: Tables, axes: CellAxes) -> Figu
 
 
 draw = paged(
-    Pages("heads", partial(_figure, PANELS), x=OF_ROWS),
-    Pages("heads_risk", partial(_figure, {"risk": Panel("risk")}), x=OF_ROWS),
+    Pages("heads", partial(_figure, panels_of("own", "equal")), x=OF_ROWS),
+    Pages("heads_risk", partial(_figure, panels_of("risk")), x=OF_ROWS),
 )

@@ -11,7 +11,7 @@ import pandas as pd
 
 from .. import notation, statistics, style
 from ..cells import rows_of
-from ..facets import Look, Panel, facets, labels
+from ..facets import Look, facets, labels, panel_of
 from . import CAPTIONS, MOST_PANELS, CellAxes, Drawing, Figure, Pages, SweepFrames, Tables
 from ._numbers import arrays_of, certified, history_of, joined, outcomes
 from ._selections import of_pairs
@@ -22,11 +22,6 @@ STATISTIC: statistics.Statistic = "mean"
 POWER = re.compile(r"frobenius|l(\d+(\.\d+)?)")
 """Norms of a strictly convex potential: their SVM has one solution."""
 
-PANELS = {
-    "bregman": Panel("Bregman divergence", "log"),
-    "one_minus_corr": Panel(notation.DISTANCE(r"W_{\mathrm{svm}}"), "log"),
-    "margin_gap": Panel("margin gap", "log"),
-}
 OTHER = "bregman_other_tokens"
 OF_OTHER_TOKENS = ", tokens of the other run"
 
@@ -154,8 +149,8 @@ def _figure(quantity: str, gradient: str, tables: Tables, axes: CellAxes) -> Fig
         curve=pd.Categorical(curve, [name for name in looks if name in set(curve)]),
     )
     return facets(
-        table, "step", STATISTIC, hue="curve", col="column", panels=PANELS[quantity], looks=looks,
-        x_label="step", log_x=True,
+        table, "step", STATISTIC, hue="curve", col="column", looks=looks,
+        panels=panel_of(quantity), x_label="step", log_x=True,
     )[0]  # fmt: skip
 
 

@@ -5,15 +5,12 @@ from functools import partial
 import pandas as pd
 
 from .. import notation, style
-from ..facets import Look, Panel, facets, labels, looks_of
+from ..facets import Look, facets, labels, looks_of, panels_of
 from . import CellAxes, Figure, Pages, SweepFrames, Tables, paged
 from ._numbers import certified, means_of, outcomes
 
 X = ("n", "T", "d", "parameterization")
-RANKS = {
-    "rank_effective": Panel("effective rank", "from_zero"),
-    "rank_stable": Panel("stable rank", "from_zero"),
-}
+RANKS = panels_of("rank_effective", "rank_stable")
 TRAINED = {"w": "trained $W$", "kq": r"trained $KQ^\top$"}
 SVMS = {
     ("frobenius_rank", "w"): notation.column("frobenius_rank"),

@@ -1,23 +1,18 @@
 """Rates: exponents of direction error, margin gap and loss against steps and the norm of W."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 
 import numpy as np
 import pandas as pd
 
 from .. import statistics, style
-from ..facets import Panel, facets, labels, looks_of
+from ..facets import facets, labels, looks_of, panels_of
 from ..notation import MEASURED
-from . import MOST_CURVES, CellAxes, Figure, Pages, SweepFrames, Tables, _curves, paged
+from . import MOST_CURVES, CellAxes, Figure, Pages, SweepFrames, Tables, paged
 from ._numbers import history_of, outcomes
 
-QUANTITIES = {
-    "one_minus_corr_frobenius": _curves.panel_of("one_minus_corr_frobenius"),
-    "margin_gap_frobenius": Panel(r"margin gap by $W_{\mathrm{mm}}$", "log"),
-    "excess_risk": Panel(r"$L - L^\star$", "log"),
-    "minus_log_excess_risk": Panel(r"$\log\,1/(L - L^\star)$", "log"),
-}
-"""Vertical axis of a quantity."""
+QUANTITIES = MEASURED["rates"]
+"""Quantity -> what a sentence calls it."""
 
 LOG_EXCESS = "excess_risk_log"
 """The quantity of the history from which both of the loss follow; L - L* itself underflows."""
@@ -158,8 +153,7 @@ def _laws(local: pd.DataFrame, by: list[str]) -> pd.DataFrame:
 
 def _over_norm(tables: Tables, axes: CellAxes) -> Figure:
     """Return the curves over the norm, beside a dotted line of the slope that theory gives."""
-    panels = {name: QUANTITIES[name] for name in GUIDES}
-    fig, (grid,) = _figure(tables, axes, "W_norm", panels)
+    fig, (grid,) = _figure(tables, axes, "W_norm", GUIDES)
     for ax, exponent in zip(grid, GUIDES.values(), strict=False):
         ends = [(line.get_xdata()[-1], line.get_ydata()[-1]) for line in ax.lines]
         x, y = max((float(x), float(y)) for x, y in ends) if ends else (0.0, 0.0)
@@ -174,18 +168,18 @@ def _over_steps(tables: Tables, axes: CellAxes) -> Figure:
 
 
 def _figure(
-    tables: Tables, axes: CellAxes, x: str, panels: Mapping[str, Panel]
+    tables: Tables, axes: CellAxes, x: str, quantities: Iterable[str]
 ) -> tuple[Figure, np.ndarray]:
     """Return a panel for each quantity, with a curve for each cell."""
     table = tables["rates_curves"]
-    table = table[(table["median"] > SMALLEST_SHOWN) & table["quantity"].isin(panels)]
+    table = table[(table["median"] > SMALLEST_SHOWN) & table["quantity"].isin([*quantities])]
     table = table.drop(columns=["low", "high"])
     table["curve"] = labels(axes, table, axes.besides()).astype(str)
     looks = looks_of(list(labels(axes, tables["rates_counts"], axes.besides()).cat.categories))
     table["curve"] = pd.Categorical(table["curve"], list(looks))
     return facets(
-        table, x, "median", hue="curve", col="quantity", panels=panels, looks=looks, log_x=True,
-        x_label=AGAINST[x], share_y=False,
+        table, x, "median", hue="curve", col="quantity", panels=panels_of(*quantities),
+        looks=looks, log_x=True, x_label=AGAINST[x], share_y=False,
     )  # fmt: skip
 
 
@@ -194,7 +188,7 @@ def notes(tables: Tables, axes: CellAxes) -> list[str]:
     counts = tables["rates_left_out"]
     sums = counts[counts["against"] == "step"].groupby("quantity", sort=False)
     found = [
-        f"{MEASURED['rates'][str(name)]} {int(one['left_out'])} of {int(one['of'])}"
+        f"{QUANTITIES[str(name)]} {int(one['left_out'])} of {int(one['of'])}"
         for name, one in sums[["left_out", "of"]].sum().iterrows()
         if one["left_out"]
     ]

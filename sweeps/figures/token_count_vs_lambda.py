@@ -3,18 +3,14 @@
 import pandas as pd
 
 from .. import statistics
-from ..facets import Panel, facets, labels, named
-from ..notation import DISTANCE, SVMS
+from ..facets import facets, labels, named, panels_of
+from ..notation import SVMS
 from . import MOST_PANELS, CellAxes, Figure, Pages, SweepFrames, Tables
-from ._curves import at_the_end, panel_of
+from ._curves import at_the_end
 from ._numbers import outcomes
 
 SOLUTIONS = {f"one_minus_corr_{svm}": SVMS[svm] for svm in ("svmeq", "frobenius", "1token")}
-SHOWN = {
-    "attended": panel_of("attended_tokens"),
-    "agreement": Panel(DISTANCE(r"\cdot\,"), "log"),
-    "kept": Panel("kept by the published rule", "share"),
-}
+SHOWN = panels_of("attended_tokens", "agreement", "kept")
 PUBLISHED_NEGLIGIBLE = 1e-6
 
 
@@ -34,7 +30,7 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
 def _figure(tables: Tables, axes: CellAxes) -> Figure:
     """Return a row of panels per combination of the axes besides lambda."""
     table, kept = tables["token_count_vs_lambda"], tables["token_count_vs_lambda_kept"]
-    panel = table["quantity"].map(lambda name: "agreement" if name in SOLUTIONS else "attended")
+    panel = table["quantity"].map(lambda name: "agreement" if name in SOLUTIONS else name)
     of_kept = kept.rename(columns={"share": "mean"}).assign(panel="kept", quantity="")
     table = pd.concat([table.assign(panel=panel), of_kept], ignore_index=True)
     table["curve"] = named(table["quantity"], {"": "", "attended_tokens": ""} | SOLUTIONS)
