@@ -23,6 +23,7 @@ from attnsvm.display.pace import each
 from attnsvm.head import Linear
 from attnsvm.linalg import one_minus_correlation, times, unit
 from attnsvm.loss import Loss
+from attnsvm.norm import norm_of
 from attnsvm.parameterization import W
 from attnsvm.problem import ProblemBatch
 from attnsvm.record import CorruptRecordError
@@ -209,6 +210,27 @@ class MarginGap(Probe):
         found = dict.fromkeys(MarginGapConfig.QUANTITIES, _undefined(snapshot))
         solved = {norm: one for norm, one in snapshot.solutions.items() if norm in found}
         return found | {norm: margin_gap(snapshot.W, one) for norm, one in solved.items()}
+
+
+class Constrained(Probe):
+    """1 - <-G, W> / (||G||_dual ||W||), G = grad L(W), between 0 and 2, and ||W||, by norm.
+
+    Frank-Wolfe's gap, relative: L(W) - L(V) <= gap ||G||_dual ||W|| for all ||V|| <= ||W|| if the
+    risk is convex, as that of a linear classifier. Steps of one size in a norm, with weights that
+    decay, lead there (arXiv 2404.04454, 2506.15054). NaN where W or G is zero.
+    """
+
+    def measure(self, snapshot: Snapshot) -> dict[str, Tensor]:
+        """Return the gap, with the exact gradient whatever its size, and the norm of W."""
+        risk, V = Risk(snapshot.batch, W(), snapshot.loss), (snapshot.W,)
+        (G,) = risk.gradient(V, risk.forward(V)).parts
+        found = {}
+        for name in ("frobenius", "spectral", "max"):
+            norm = norm_of(name)
+            found[f"size_{name}"] = size = norm.value(snapshot.W)
+            along = (G * snapshot.W).sum((1, 2))
+            found[name] = 1 + along / (norm.dual.value(G) * size)
+        return found
 
 
 class OtherHeads(Probe):

@@ -80,6 +80,10 @@ class MarginGapConfig(ProbeConfig, name="margin_gap", target="MarginGap"):
     """By how much W misses the largest margin; NaN for a norm whose SVM is not solved."""
 
 
+class ConstrainedConfig(ProbeConfig, name="constrained", target="Constrained"):
+    """How far W is from the least risk in the ball of its own norm, where weights decay."""
+
+
 class ExcessRiskConfig(ProbeConfig, name="excess_risk", target="ExcessRisk"):
     """The risk above that of attending to the selected tokens alone; linear head, else NaN."""
 

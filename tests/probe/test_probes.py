@@ -8,11 +8,15 @@ import pytest
 import torch
 
 import attnsvm
+from attnsvm.attention import Risk
 from attnsvm.config import ConfigError
 from attnsvm.head import Quadratic
-from attnsvm.loss import Exponential, LinearLoss, Logistic, Squared
+from attnsvm.loss import Exponential, LinearLoss, Log, Logistic, Squared
+from attnsvm.norm import norm_of
+from attnsvm.parameterization import W
 from attnsvm.probe import (
     Balance,
+    Constrained,
     Distance,
     Entropy,
     ExcessRisk,
@@ -57,6 +61,29 @@ def test_entropy_in_closed_form():
     torch.testing.assert_close(
         found["max"], torch.tensor([1.5 * math.log(2), math.log(3)]).double()
     )
+
+
+@pytest.mark.parametrize("name", ["frobenius", "spectral", "max"])
+def test_the_gap_in_a_ball_bounds_the_risk_above_that_of_every_point_in_it(name):
+    """It is 0 at minimisers in Frobenius balls, and not in others; scaling W alone changes both."""
+    batch = attnsvm.sample("classes", n=5, K=3, d=3, trials=4)
+    options = {"init": "zero", "radii": [1.0, 10.0]}
+    path = attnsvm.train(batch, "w", "regularization_path", "log", **options)
+    risk, norm = Risk(batch, W(), Log()), norm_of(name)
+    for V in (path.W, path.W + normal(4, 3, 3)):
+        state = snapshot(V, batch, softmax=path.softmax[:, -1], loss=Log())
+        found = Constrained().measure(state)
+        assert found[f"size_{name}"].equal(norm.value(V))
+        assert (found[name] < 1e-6).all() == (name == "frobenius" and V is path.W)
+        forward = risk.forward((V,))
+        gradient = risk.gradient((V,), forward)
+        steepness = norm.dual.value(gradient.parts[0]) * gradient.log_scales[0].exp()
+        most = found[name] * steepness * norm.value(V)
+        for _ in range(20):
+            other = normal(4, 3, 3)
+            other = other * (norm.value(V) / norm.value(other))[:, None, None]
+            assert (risk.value(forward) - risk.value(risk.forward((other,))) <= most + 1e-12).all()
+    assert Constrained().measure(snapshot(0 * V, batch, loss=Log()))[name].isnan().all()
 
 
 def test_attention_to_components_in_closed_form():
