@@ -10,6 +10,7 @@ return value of a job.
 # in sys.modules, and Hydra scans plugins without adding them there.
 
 import itertools
+import re
 import logging
 import os
 from collections.abc import Iterable
@@ -69,16 +70,22 @@ class PluginSearchPath(SearchPathPlugin):
 
 def _grid(given: Iterable[Override]) -> Iterable[list[str]]:
     """Yield the overrides of every cell; the last override of a key is used."""
-    axes: dict[str, list[str]] = {}
+    axes: dict[str, list[list[str]]] = {}
     for one in given:
         key = one.get_key_element()
         if not one.is_sweep_override():
-            axes[key] = [f"{key}={one.get_value_element_as_str()}"]
+            axes[key] = [_words(key, one.get_value_element_as_str())]
         elif one.is_discrete_sweep():
-            axes[key] = [f"{key}={value}" for value in one.sweep_string_iterator()]
+            axes[key] = [_words(key, value) for value in one.sweep_string_iterator()]
         else:
             raise HydraException(f"{one.input_line}: must be a list of values in a grid")
-    return map(list, itertools.product(*axes.values()))
+    return (list(itertools.chain(*words)) for words in itertools.product(*axes.values()))
+
+
+def _words(key: str, value: str) -> list[str]:
+    """Return the overrides of a value; {option:NAME,FIELD:VALUE,...} is an option with fields."""
+    found = re.fullmatch(r"\{option:(\w+),(.*)\}", value)
+    return [f"{key}={found[1]}", f"{key}={{{found[2]}}}"] if found else [f"{key}={value}"]
 
 
 class AttnsvmSweeper(Sweeper):
