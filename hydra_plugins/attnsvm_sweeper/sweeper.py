@@ -10,9 +10,9 @@ return value of a job.
 # in sys.modules, and Hydra scans plugins without adding them there.
 
 import itertools
-import re
 import logging
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any

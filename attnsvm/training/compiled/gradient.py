@@ -225,9 +225,7 @@ def _weigh_untied(data: Instance, work: Workspace, i: int, c_top: Any, total: An
 
 
 @compiled(nogil=True, error_model="numpy")
-def gradient(
-    data: Instance, work: Workspace, update: Update, weights: Any, recorded: bool
-) -> Any:
+def gradient(data: Instance, work: Workspace, update: Update, weights: Any, recorded: bool) -> Any:
     """Write P_i e^-scale and return the scale, the largest `size` of a contributing sample.
 
     `weights` are those of the samples, or empty. A sample without weight has no logits and no

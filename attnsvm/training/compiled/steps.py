@@ -68,7 +68,9 @@ def replaced(
 
 
 @njit(inline="always")
-def squares(G: LaneArray, S: LaneArray, scale_S: LaneArray, scale: Any, direction: Direction) -> Any:
+def squares(
+    G: LaneArray, S: LaneArray, scale_S: LaneArray, scale: Any, direction: Direction
+) -> Any:
     """S <- beta2 S + G^2, both with log-scales; return that of S."""
     older, newer = scale_S[0] + direction.log_beta2, scale + scale
     common = maximum(older, newer)
