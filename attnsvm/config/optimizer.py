@@ -37,7 +37,7 @@ class OptimizerConfig(Option):
 
 @dataclass
 class FirstOrderConfig(OptimizerConfig):
-    """First-order steps, step k = 0, 1, ... of size eta_k, along gradients of all samples or some."""
+    """First-order steps, step k = 0, 1, ... of size eta_k, of all samples or of some."""
 
     lr: float = 0.1
     steps: int = 2000

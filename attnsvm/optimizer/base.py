@@ -229,7 +229,8 @@ class FirstOrder(Optimizer, options=FirstOrderConfig):
     def sizes(self, start: int, end: int) -> NDArray[np.float64]:
         """Return size, share by which the weights decay, and `eps` of steps start <= k < end."""
         etas = np.fromiter(map(self.step_size, range(start, end)), np.float64)
-        return np.stack([etas, etas * self.weight_decay, np.zeros_like(etas)], 1)
+        none = np.zeros_like(etas)
+        return np.stack([etas, etas * self.weight_decay if self.weight_decay else none, none], 1)
 
     def weights(self, n: int) -> Iterator[NDArray[np.float64]]:
         """Return the weights (n,), of mean one, of the samples in the gradient of each step.

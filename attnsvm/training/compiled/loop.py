@@ -1,8 +1,8 @@
 """The compiled training loop, where it applies: the same steps as the torch loop, much faster.
 
 It applies to W and (K, Q) on the CPU with gradient descent, with or without momentum, steepest
-descent in five norms, Muon and Adam; the exact gradient (for gradient descent of W without ridge the
-published one as well), heads that are sums of functions of projections, and the five losses.
+descent in five norms, Muon and Adam; the exact gradient (for gradient descent of W without ridge
+the published one as well), heads that are sums of functions of projections, and the five losses.
 """
 
 import math
