@@ -197,11 +197,13 @@ class Risk:
         return self.loss.value(forward.margins).mean(-1)
 
     def gradient(
-        self, variables: Variables, forward: Forward, how: str = "log_domain", ridge: float = 0.0
-    ) -> Gradient:
+        self, variables: Variables, forward: Forward, how: str = "log_domain", ridge: float = 0.0,
+        weights: Tensor | None = None,
+    ) -> Gradient:  # fmt: skip
         """Return the gradient of risk and ridge: `log_domain`, exact at any norm, or `direct`.
 
-        The ridge is the weight of the squared Frobenius norms of the attention variables. The scale
+        The ridge is the weight of the squared Frobenius norms of the attention variables; `weights`
+        (n,) are those of the samples in the risk, of a batch of some, by default all one. The scale
         of the attention part is that of the larger of the two: neither overflows, and the smaller
         one keeps its relative size.
         """
@@ -211,6 +213,8 @@ class Risk:
         if how == "direct":
             slope, exponent = -self.loss.derivative(u), torch.zeros_like(u)
         slope = -slope * batch.Y / batch.n  # dL/df_i is slope e^exponent
+        if weights is not None:
+            slope, exponent = slope * weights, exponent.masked_fill(weights == 0, -torch.inf)
         g = token_scores(batch, forward, slope * batch.has_query, parameters)
         q, scale = GRADIENTS[how](forward, g, exponent)
         of_logits = g, exponent, q, scale

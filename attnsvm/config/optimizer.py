@@ -37,7 +37,7 @@ class OptimizerConfig(Option):
 
 @dataclass
 class FirstOrderConfig(OptimizerConfig):
-    """Full-batch first-order steps, step k = 0, 1, ... of size eta_k."""
+    """First-order steps, step k = 0, 1, ... of size eta_k, along gradients of all samples or some."""
 
     lr: float = 0.1
     steps: int = 2000
@@ -46,6 +46,10 @@ class FirstOrderConfig(OptimizerConfig):
     decay: float = 0.5
     gradient: str = "log_domain"
     ridge: float = 0.0
+    weight_decay: float = 0.0
+    batch: int | None = None
+    order: str = "shuffled"
+    order_seed: int = 0
     record_every: int = 100
     record: str = "linear"
 
@@ -53,6 +57,10 @@ class FirstOrderConfig(OptimizerConfig):
         yield from super()._broken()
         if self.schedule == "geometric" and self.steps * log1p(self.growth) > 700:
             yield "growth", "smaller with schedule=geometric: its last step size is not finite"
+        if self.weight_decay and (self.growth and self.schedule != "decay"):
+            yield "weight_decay", "0 with steps that grow: they would overshoot"
+        if self.lr * self.weight_decay > 1:
+            yield "weight_decay", f"<= 1 / optimizer.lr={self.lr:g}: a step would turn the weights"
 
 
 @dataclass
@@ -99,6 +107,7 @@ class MomentumConfig(DescentConfig, name="momentum", target="Momentum"):
     lr: float = 3.0
     steps: int = 50000
     beta: float = 0.9
+    nesterov: bool = False
 
 
 class AdamConfig(FirstOrderConfig, name="adam", target="Adam"):
@@ -134,6 +143,7 @@ class MuonConfig(FirstOrderConfig, name="muon", target="Muon"):
     beta: float = 0.95
     nesterov: bool = True
     newton_schulz_steps: int = 5
+    polynomial: str = "jordan"
 
 
 class MirrorDescentConfig(FirstOrderConfig, name="mirror_descent", target="MirrorDescent"):

@@ -20,12 +20,17 @@ class OptimizerOptions(TypedDict, total=False):
     decay: float
     gradient: str
     ridge: float
+    weight_decay: float
+    batch: int | None
+    order: str
+    order_seed: int
     record_every: int
     record: str
     norm: str
     beta: float
     nesterov: bool
     newton_schulz_steps: int
+    polynomial: str
     beta1: float
     beta2: float
     eps: float

@@ -1,4 +1,4 @@
-"""What all optimizers have in common, and full-batch first-order steps of every instance."""
+"""What all optimizers have in common, and first-order steps of every instance."""
 
 import dataclasses
 import math
@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, dataclass_transform
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from attnsvm.attention import Forward, Gradient, Risk
@@ -192,6 +194,10 @@ class FirstOrder(Optimizer, options=FirstOrderConfig):
         `log_domain`, exact at any norm of W, or `direct`, as published.
     ridge : float
         The loss contains ridge * ||.||_F^2 of each attention variable.
+    weight_decay : float
+        A step also moves each attention variable V by -eta weight_decay V.
+    batch, order, order_seed
+        Number of samples of a step's gradient, None: all; how they are chosen, and the seed of it.
     record_every, record
         Steps between two snapshots; or, if `geometric`, snapshots at 1, 2, 5, 10, 20, 50, ...
     init, init_scale, init_path, init_angle
@@ -205,6 +211,10 @@ class FirstOrder(Optimizer, options=FirstOrderConfig):
     decay: float
     gradient: str
     ridge: float
+    weight_decay: float
+    batch: int | None
+    order: str
+    order_seed: int
     record_every: int
     record: str
 
@@ -216,6 +226,33 @@ class FirstOrder(Optimizer, options=FirstOrderConfig):
             return float(self.lr / (1 + self.growth * k) ** self.decay)
         return self.lr * (1 + self.growth * k)
 
+    def sizes(self, start: int, end: int) -> NDArray[np.float64]:
+        """Return size, share by which the weights decay, and `eps` of steps start <= k < end."""
+        etas = np.fromiter(map(self.step_size, range(start, end)), np.float64)
+        return np.stack([etas, etas * self.weight_decay, np.zeros_like(etas)], 1)
+
+    def weights(self, n: int) -> Iterator[NDArray[np.float64]]:
+        """Return the weights (n,), of mean one, of the samples in the gradient of each step.
+
+        ConfigError if there are fewer samples than a batch has.
+        """
+        size = self.batch or n
+        if size > n:
+            raise ConfigError(f"optimizer.batch={size}: must be <= n={n}, the number of samples")
+        return self._weights(n, size)
+
+    def _weights(self, n: int, size: int) -> Iterator[NDArray[np.float64]]:
+        generator = torch.Generator().manual_seed(self.order_seed)
+        while True:
+            chosen = torch.arange(n)
+            if self.order == "replacement":
+                chosen = torch.randint(n, (size,), generator=generator)
+            elif self.order == "shuffled":
+                chosen = torch.randperm(n, generator=generator)
+            for some in torch.split(chosen, size):
+                share = n / len(some)
+                yield share * np.bincount(some.numpy(), minlength=n).astype(np.float64)
+
     def grid(self) -> list[float]:
         """Return the steps at which a snapshot is taken, from 0 to `steps`."""
         if self.record == "linear":
@@ -225,7 +262,7 @@ class FirstOrder(Optimizer, options=FirstOrderConfig):
 
     def run(self, risk: Risk, variables: Variables, visit: Visit, report: Report) -> Variables:
         """Take `steps` steps."""
-        recorded, memory = set(self.grid()), Memory()
+        recorded, memory, weights = set(self.grid()), Memory(), self.weights(risk.batch.n)
         for k in range(self.steps + 1):
             forward = risk.forward(variables)
             if k in recorded:
@@ -233,7 +270,8 @@ class FirstOrder(Optimizer, options=FirstOrderConfig):
             if k % REPORT_EVERY == 0 or k == self.steps:
                 report(k)
             if k < self.steps:
-                gradient = risk.gradient(variables, forward, self.gradient, self.ridge)
+                some = forward.margins.new_tensor(next(weights)) if self.batch else None
+                gradient = risk.gradient(variables, forward, self.gradient, self.ridge, some)
                 eta = self.step_size(k)
                 variables = self._moved(Step(risk, variables, forward, gradient, eta, memory))
         return variables
@@ -242,6 +280,8 @@ class FirstOrder(Optimizer, options=FirstOrderConfig):
         """Return the variables after `step`, those of the head moved `Head.rate` times as far."""
         rate, count = step.risk.batch.head.rate, step.risk.attention_count
         before = [V.clone() for V in step.variables[count:]] if rate != 1.0 else []
+        for V in step.variables[:count] if self.weight_decay else ():
+            V.mul_(1 - step.eta * self.weight_decay)
         after = self.update(step)
         moved = (old + rate * (V - old) for old, V in zip(before, after[count:], strict=False))
         return (*after[:count], *moved) if before else after

@@ -3,7 +3,11 @@
 `gd`, `normalized_gd`, `momentum`, `polyak`, `adam` and `mirror_descent`.
 """
 
+from typing import Any
+
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from attnsvm.config import optimizer as schema
 from attnsvm.linalg import EPS
@@ -40,14 +44,19 @@ class NormalizedGD(Descent, options=schema.NormalizedGDConfig):
 
 
 class Momentum(Descent, options=schema.MomentumConfig):
-    """Heavy-ball gradient descent: M <- beta M + grad, V <- V - eta M."""
+    """Heavy-ball gradient descent: M <- beta M + grad, V <- V - eta M.
+
+    With `nesterov`, V <- V - eta (grad + beta M).
+    """
 
     beta: float
+    nesterov: bool
 
     def update(self, step: Step) -> Variables:
         """Return the variables after a heavy-ball step."""
-        for V, M, _, scale in step.momenta(self.beta):
-            V.addcmul_(M, broadcast(-step.eta * scale.exp(), V))
+        for V, M, part, scale in step.momenta(self.beta):
+            along = part + self.beta * M if self.nesterov else M
+            V.addcmul_(along, broadcast(-step.eta * scale.exp(), V))
         return step.variables
 
 
@@ -83,10 +92,22 @@ class Adam(FirstOrder, options=schema.AdamConfig):
     beta2: float
     eps: float
 
+    def shares(self, k: Any) -> tuple[Any, Any]:
+        """Return the factors of both sums at step k = 0, 1, ... that make means of them."""
+        first, second = ((1 - beta) / (1 - beta ** (k + 1)) for beta in (self.beta1, self.beta2))
+        return first, second
+
+    def sizes(self, start: int, end: int) -> NDArray[np.float64]:
+        """Return the sizes of steps by sums, in place of means, and eps beside their root."""
+        first, second = self.shares(np.arange(start, end))
+        eta, decay, _ = super().sizes(start, end).T
+        root = np.sqrt(second)
+        return np.stack([eta * first / root, decay, self.eps / root], 1)
+
     def update(self, step: Step) -> Variables:
         """Return the variables after an Adam step."""
-        k = step.memory["k"] = step.memory.get("k", 0) + 1
-        share1, share2 = ((1 - beta) / (1 - beta**k) for beta in (self.beta1, self.beta2))
+        k = step.memory["k"] = step.memory.get("k", -1) + 1
+        share1, share2 = self.shares(k)
         sums = step.memory.setdefault(
             "means", [(Velocity(V, self.beta1), Velocity(V, self.beta2)) for V in step.variables]
         )

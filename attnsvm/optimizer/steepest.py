@@ -1,20 +1,29 @@
 """Normalised steepest descent in a norm: `optimizer=steepest | sign_gd | muon`."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import field
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from attnsvm.config import ConfigError
 from attnsvm.config import optimizer as schema
+from attnsvm.config.words import rows
 from attnsvm.head import Head
 from attnsvm.norm import norm_of
 from attnsvm.optimizer.base import TINY, FirstOrder, Step, broadcast, norm
 from attnsvm.parameterization import Variables
 
-COEFFICIENTS = 3.4445, -4.7750, 2.0315
-"""a, b and c of Muon's Newton-Schulz steps."""
+Polynomial = tuple[float, float, float]
+"""a, b and c of the odd polynomial a x + b x^3 + c x^5."""
+
+PUBLISHED: dict[str, list[Polynomial]] = {"exact": []}
+"""The polynomials of Muon's Newton-Schulz steps, by `polynomial`; the last one is repeated."""
+for _row in rows(Path(__file__).with_name("polynomials.csv")):
+    _one = float(_row["a"]), float(_row["b"]), float(_row["c"])
+    PUBLISHED.setdefault(_row["name"], []).append(_one)
 
 
 class Steepest(FirstOrder, options=schema.SteepestConfig):
@@ -63,15 +72,25 @@ class Muon(Steepest, options=schema.MuonConfig):
     M <- beta M + (1 - beta) grad,  D = (1 - beta) grad + beta M,  X = D / ||D||_F, then
     `newton_schulz_steps` times X <- a X + (b A + c A^2) X, A = X X^T; V <- V - eta X, times the
     root of rows / columns where V has more rows. It is the published rule but for its precision:
-    float64 instead of bfloat16, and exact where the gradient underflows. Singular values of X above
-    0.002 come to between 0.68 and 1.21 in five steps; smaller ones do not.
+    float64 instead of bfloat16, without factors for the latter, and exact where the gradient
+    underflows. In five steps of Jordan's polynomial singular values of X above 0.002 come to
+    between 0.68 and 1.21; smaller ones do not. With polynomial=exact all become one, or stay zero.
     """
 
     norm: str = field(default="spectral", init=False)
     newton_schulz_steps: int
+    polynomial: str
 
-    implicit_bias = None
-    """Not known: the singular values of a step are near one, not one."""
+    @property
+    def implicit_bias(self) -> str | None:
+        """Not known unless exact: the singular values of a step are near one, not one."""
+        return "spectral" if self.polynomial == "exact" else None
+
+    @property
+    def polynomials(self) -> list[Polynomial]:
+        """The polynomial of each step; none if the polar factor is exact."""
+        published, steps = PUBLISHED[self.polynomial], self.newton_schulz_steps
+        return [*published, *published[-1:] * steps][:steps]
 
     def check_head(self, head: Head) -> None:
         """Raise ConfigError if the head is trained: its parameters need not be matrices."""
@@ -80,23 +99,24 @@ class Muon(Steepest, options=schema.MuonConfig):
 
     def direction(self, M: Tensor) -> Tensor:
         """Return X of the momentum M, times the root of rows / columns where that is above one."""
-        return self.stretch(*M.shape[-2:]) * newton_schulz(M, self.newton_schulz_steps)
+        exact = self.polynomial == "exact"
+        polar = super().direction(M) if exact else newton_schulz(M, self.polynomials)
+        return self.stretch(*M.shape[-2:]) * polar
 
     def stretch(self, rows: int, columns: int) -> float:
         """Return the root of rows / columns where that is above one, else one."""
         return math.sqrt(max(1.0, rows / columns))
 
 
-def newton_schulz(M: Tensor, steps: int) -> Tensor:
+def newton_schulz(M: Tensor, polynomials: Sequence[Polynomial]) -> Tensor:
     """Return U f(sigma / ||sigma||) V^T of M = U diag(sigma) V^T, (B, p, q); zero where M is.
 
-    f is the odd polynomial a x + b x^3 + c x^5, `steps` times.
+    f are the `polynomials`, one after the other.
     """
-    a, b, c = COEFFICIENTS
     X = M / broadcast(norm(M) + TINY, M)
     if tall := X.shape[-2] > X.shape[-1]:
         X = X.mT
-    for _ in range(steps):
+    for a, b, c in polynomials:
         A = torch.bmm(X, X.mT)
         X = a * X + torch.bmm(b * A + c * torch.bmm(A, A), X)
     return X.mT if tall else X

@@ -36,6 +36,7 @@ ROWS = 1000
 
 def train(
     batch: ProblemBatch,
+    /,
     parameterization: str | Parameterization = "w",
     optimizer: str | Optimizer = "normalized_gd",
     loss: str | Loss = "logistic",
@@ -115,7 +116,7 @@ def train(
 
 
 def train_chunks(
-    batch: ProblemBatch, *arguments: Any, size: int | None = None, **options: Any
+    batch: ProblemBatch, /, *arguments: Any, size: int | None = None, **options: Any
 ) -> Iterator[tuple[slice, Trajectory]]:
     """Train a batch of any size chunk by chunk, in bounded memory.
 

@@ -19,14 +19,15 @@ Share = tuple[int, int, int, int]
 
 
 class Stretch(NamedTuple):
-    """Steps start <= k < end, their sizes, and their stops: numbers of steps, relative to `start`.
+    """Steps start <= k < end, their plan, and their stops: numbers of steps, relative to `start`.
 
+    Rows of the plan are `FirstOrder.sizes` of a step and, with batches, the samples' weights.
     What is `seen` at the stops are tensors (stops, B, ...), once all `futures` are done.
     """
 
     start: int
     end: int
-    etas: NDArray[np.float64]
+    plan: NDArray[np.float64]
     stops: NDArray[np.int64]
     seen: list[Tensor]
     futures: list[Future[None]]
@@ -47,6 +48,9 @@ class BlockSteps(ABC):
     blocks: int
     """Number of blocks."""
 
+    n: int
+    """Number of samples of an instance."""
+
     def most_stops(self) -> int:
         """Return the largest number of stops of a stretch, at least 1: what is kept fits memory."""
         return 1
@@ -57,9 +61,9 @@ class BlockSteps(ABC):
 
     @abstractmethod
     def take(
-        self, first: int, last: int, etas: NDArray[np.float64], stops: NDArray[np.int64]
+        self, first: int, last: int, plan: NDArray[np.float64], stops: NDArray[np.int64]
     ) -> list[Tensor]:
-        """Take a step of each size in `etas` in the blocks first <= b < last.
+        """Take a step for each row of the plan in the blocks first <= b < last.
 
         Return what is kept after as many steps as each of `stops` says: (stops, instances, ...).
         """
@@ -104,16 +108,21 @@ class BlockSteps(ABC):
         """Yield all stretches; each ends at a stop, or after LONGEST steps."""
         grid = [int(stop) for stop in optimizer.grid()]
         most, at, start, stops = self.most_stops(), 1, grid[0], list[int]()
+        weights, longest = optimizer.weights(self.n), self.LONGEST
+        if optimizer.batch:
+            longest = min(longest, max(1, self.LONGEST * 2**6 // self.n))
 
         def stretch(end: int) -> Stretch:
-            etas = np.fromiter(map(optimizer.step_size, range(start, end)), np.float64)
+            plan = optimizer.sizes(start, end)
+            if optimizer.batch and len(plan):
+                plan = np.hstack([plan, list(islice(weights, len(plan)))])
             since = np.array(stops, np.int64) - start
-            return Stretch(start, end, etas, since, self.kept(len(stops), at), [])
+            return Stretch(start, end, plan, since, self.kept(len(stops), at), [])
 
         for stop in grid[1:]:
-            while stop - start > self.LONGEST:
-                yield stretch(start + self.LONGEST)
-                at, start, stops = at + len(stops), start + self.LONGEST, []
+            while stop - start > longest:
+                yield stretch(start + longest)
+                at, start, stops = at + len(stops), start + longest, []
             stops.append(stop)
             if len(stops) == most or stop == grid[-1]:
                 yield stretch(stop)
@@ -139,7 +148,7 @@ class BlockSteps(ABC):
         first, last, begin, end = share
         done, until = np.searchsorted(stretch.stops, (begin, end), "right")
         stops = stretch.stops[done:until] - begin
-        found = self.take(first, last, stretch.etas[begin:end], stops)
+        found = self.take(first, last, stretch.plan[begin:end], stops)
         for all_blocks, some in zip(stretch.seen, found, strict=True):
             all_blocks[done:until, LANES * first : LANES * last] = some
 

@@ -81,6 +81,7 @@ class LayerTrajectory:
 
 def train_layers(
     batch: ProblemBatch,
+    /,
     model: Transformer,
     parameterization: str | Parameterization = "w",
     optimizer: str | Optimizer = "normalized_gd",
@@ -167,10 +168,13 @@ def networks_at_once(batch: ProblemBatch, model: Transformer, snapshots: int) ->
 def _checked(optimizer: Optimizer, batch: ProblemBatch, model: Transformer) -> NormalizedGD:
     """Return the optimizer if every layer and head can take its steps."""
     normalized, other = isinstance(optimizer, NormalizedGD), model.trained != "attention"
-    ridge, gradient = getattr(optimizer, "ridge", 0), getattr(optimizer, "gradient", "")
+    names = "ridge", "weight_decay", "batch", "gradient"
+    ridge, decay, size, gradient = (getattr(optimizer, name, None) for name in names)
     for allowed, given, must in (
         (normalized, f"optimizer={type(optimizer).__name__}", "normalized_gd"),
         (not ridge, f"optimizer.ridge={ridge}", "0"),
+        (not decay, f"optimizer.weight_decay={decay}", "0"),
+        (size is None, f"optimizer.batch={size}", "null"),
         (optimizer.init in INITIAL, f"optimizer.init={optimizer.init}", " | ".join(INITIAL)),
         (not batch.head.train, "head.train=true", "false: model.trained=head trains it"),
         (not other or gradient != "direct", f"optimizer.gradient={gradient}",
@@ -240,16 +244,18 @@ class _NetworkSteps(BlockSteps):
         features = net.features()
         assert features is not None  # as checked in `compilable`
         F, kinds = features
+        self.n = net.batch.n
         self.data, self.blocks = net.data(net.drawn, F[:, 0], kinds), -(-net.batch.B // LANES)
         self.attention = [blocks_of(V.cpu()) for V in start]
         self.sizes = net.sizes(net.drawn, F.shape[-1], start[0].shape[-1] * (len(start) - 1))
         self.names = list(net.drawn.others(net.model))
         self.arrays = [*self.attention, *(getattr(self.data, n, self.data.F) for n in self.names)]
         with announced("training loop of a transformer", 60):
-            self.advance(0, 0, np.empty(0))
+            self.advance(0, 0, np.empty((0, 3)))
 
-    def advance(self, first: int, last: int, etas: NDArray[np.float64]) -> None:
-        """Take a step of each size in `etas` in the blocks first <= b < last."""
+    def advance(self, first: int, last: int, plan: NDArray[np.float64]) -> None:
+        """Take a step for each row of the plan in the blocks first <= b < last."""
+        etas = np.ascontiguousarray(plan[:, 0])
         variables, work = (self.attention[0], self.attention[-1]), work_arrays(self.sizes)
         descend_layers(first, last, self.data, work, variables, etas, self.sizes)
 
@@ -273,10 +279,10 @@ class _NetworkSteps(BlockSteps):
         return [torch.empty(stops, B, *V.shape[1:], dtype=torch.float64) for V in self.arrays]
 
     def take(
-        self, first: int, last: int, etas: NDArray[np.float64], stops: NDArray[np.int64]
+        self, first: int, last: int, plan: NDArray[np.float64], stops: NDArray[np.int64]
     ) -> list[Tensor]:
         """Take the steps of some blocks; return what is trained, after the last one."""
-        self.advance(first, last, etas)
+        self.advance(first, last, plan)
         count = min(LANES * last, self.net.batch.B) - LANES * first
         ends = (of_blocks(LaneArray(V.array[first:last]), count) for V in self.arrays)
         return [V.unsqueeze(0)[: len(stops)] for V in ends]

@@ -29,16 +29,19 @@ RULES = pytest.mark.parametrize(
 )
 STEPPERS = [
     ("steepest", {"norm": "spectral", "beta": 0.9, "nesterov": True}),
-    ("muon", {}),
+    ("muon", {"polynomial": "polar_express"}),
+    ("adam", {"batch": 2, "weight_decay": 0.5}),
     *(pytest.param("steepest", {"norm": norm, "beta": 0.8}, marks=FULL) for norm in NORMS),
     *(pytest.param("steepest", {"norm": norm}, marks=FULL) for norm in NORMS),
     pytest.param("muon", {"newton_schulz_steps": 2, "beta": 0.0}, marks=FULL),
+    pytest.param("muon", {"polynomial": "exact"}, marks=FULL),
     pytest.param("sign_gd", {}, marks=FULL),
-    pytest.param("momentum", {"beta": 0.7}, marks=FULL),
+    pytest.param("momentum", {"beta": 0.7, "nesterov": True}, marks=FULL),
+    pytest.param("normalized_gd", {"batch": 1, "weight_decay": 0.5}, marks=FULL),
 ]
 
 
-def assert_same(batch, *arguments, tolerance=1e-12, **options):
+def assert_same(batch, /, *arguments, tolerance=1e-12, **options):
     """Check that compiled and torch loop have the same weights in every snapshot."""
     kernel, loop = (train(batch, *arguments, compiled=how, **options) for how in (True, False))
     size = loop.snapshots.norm(dim=(-2, -1))
@@ -257,4 +260,4 @@ def test_the_loop_knows_where_it_applies(name, fields, parameterization, head, t
     risk = Risk(batch, parameterization_named(parameterization, None), named("loss", "logistic"))
     found = uncompiled(risk, named("optimizer", name, **fields))
     assert found == ("the training of a head" if trained else "")
-    assert uncompiled(risk, named("optimizer", "adam")) == "optimizer Adam"
+    assert uncompiled(risk, named("optimizer", "polyak")) == "optimizer Polyak"

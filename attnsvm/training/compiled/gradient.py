@@ -28,7 +28,7 @@ class Update(NamedTuple):
 
     Steps are along the gradient, divided by its norm if `normalised`, or along its `direction`. The
     momentum has its decay rate `beta` (0: none), the logarithm of beta, and whether steps are along
-    gradient + beta momentum. R may be triangular.
+    gradient + beta momentum; weights may decay. R may be triangular.
     """
 
     loss: int
@@ -39,6 +39,7 @@ class Update(NamedTuple):
     beta: float
     log_beta: float
     nesterov: bool
+    decays: bool
     triangular: bool
     direction: Any  # Direction or None
 
@@ -224,26 +225,37 @@ def _weigh_untied(data: Instance, work: Workspace, i: int, c_top: Any, total: An
 
 
 @compiled(nogil=True, error_model="numpy")
-def gradient(data: Instance, work: Workspace, update: Update) -> Any:
+def gradient(
+    data: Instance, work: Workspace, update: Update, weights: Any, recorded: bool
+) -> Any:
     """Write P_i e^-scale and return the scale, the largest `size` of a contributing sample.
+
+    `weights` are those of the samples, or empty. A sample without weight has no logits and no
+    margin unless they are `recorded`.
 
     A few samples are processed together: as many as keep their tokens in the cache for both
     products. Within a sample each stage (logits, exponentials, slope, ...) depends on the one
     before. Each stage is a loop over these samples, so the processor has independent work.
     """
     n, T, r = data.X.shape
-    few = max(1, TILE // (T * r))
+    some = len(weights) > 0
+    few = 1 if some else max(1, TILE // (T * r))
     for first in range(0, n, few):
         last = min(first + few, n)
+        if some and weights[first] == 0 and not recorded:
+            continue
         _attend(data, work, update.exact, first, last)
         _predict(data, work, update, first, last)
         _pull_back(data, work, update, first, last)
     scale = fill(-np.inf)
     for i in range(n):
+        if some and weights[i] == 0:
+            work.size[i] = fill(-np.inf)
         scale = maximum(work.size[i], scale)
     scale = where(scale > -np.inf, scale, 0)
     for i in range(n):
-        share = exp(work.size[i] - scale)
+        weight = weights[i] if some else 1.0
+        share = weight * exp(work.size[i] - scale)
         for j in range(r):
-            work.P[i, j] *= share
+            work.P[i, j] = share * work.P[i, j] if weight > 0 else fill(0.0)
     return scale

@@ -1,7 +1,7 @@
 """The compiled training loop, where it applies: the same steps as the torch loop, much faster.
 
 It applies to W and (K, Q) on the CPU with gradient descent, with or without momentum, steepest
-descent in five norms, and Muon; the exact gradient (for gradient descent of W without ridge the
+descent in five norms, Muon and Adam; the exact gradient (for gradient descent of W without ridge the
 published one as well), heads that are sums of functions of projections, and the five losses.
 """
 
@@ -20,18 +20,29 @@ from attnsvm.linalg.simd.array import LaneArray
 from attnsvm.linalg.simd.blocks import blocks_of
 from attnsvm.linalg.simd.loss import EXPONENTIAL, LINEAR, LOG, LOGISTIC, SQUARED
 from attnsvm.loss import Exponential, LinearLoss, Log, Logistic, Squared
-from attnsvm.optimizer import GD, FirstOrder, Momentum, Muon, NormalizedGD, SignGD, Steepest
+from attnsvm.optimizer import (
+    GD,
+    Adam,
+    FirstOrder,
+    Momentum,
+    Muon,
+    NormalizedGD,
+    SignGD,
+    Steepest,
+)
 from attnsvm.optimizer.base import Optimizer, Report
 from attnsvm.parameterization import KQ, Variables, W
 from attnsvm.problem import ProblemBatch
 from attnsvm.training.compiled.gradient import Instance, Update, Work, shapes_of_work
 from attnsvm.training.compiled.steps import (
+    ADAM,
     CODES,
     FROBENIUS,
     L1,
     MAX,
     MUON,
     PLAIN,
+    SPECTRAL,
     Direction,
     Kept,
     Variable,
@@ -46,7 +57,7 @@ LOSS_CODES = {
 """Codes of the losses in compiled code, of one layer and of networks."""
 
 
-RULES = {GD: PLAIN, Momentum: PLAIN, NormalizedGD: FROBENIUS, Muon: MUON}
+RULES = {GD: PLAIN, Momentum: PLAIN, NormalizedGD: FROBENIUS, Muon: MUON, Adam: ADAM}
 """Codes of the rules of optimizers whose steps have no norm of their own."""
 
 
@@ -72,6 +83,8 @@ def uncompiled(risk: Risk, optimizer: Optimizer) -> str:
 
 def _rule(optimizer: FirstOrder) -> int | None:
     """Return the code of the optimizer's rule; None if the compiled loop has none."""
+    if isinstance(optimizer, Muon) and optimizer.polynomial == "exact":
+        return SPECTRAL
     of_a_norm = type(optimizer) in (Steepest, SignGD)
     return CODES.get(optimizer.implicit_bias or "") if of_a_norm else RULES.get(type(optimizer))
 
@@ -84,24 +97,33 @@ def _update_of(risk: Risk, optimizer: FirstOrder) -> Update:
     """
     rule, beta, direction = _rule(optimizer), getattr(optimizer, "beta", 0.0), None
     assert rule is not None  # as checked in `uncompiled`
+    factor, polynomials, beta2 = 1.0, np.empty((0, 3)), 0.0
     if isinstance(optimizer, Muon):
         factor = optimizer.stretch(*risk.rule.shapes(risk.batch.d)[0])
-        direction = Direction(rule, optimizer.newton_schulz_steps, factor)
-    elif rule not in (PLAIN, FROBENIUS):
-        direction = Direction(rule, 0, 1.0)
+        polynomials = np.array(optimizer.polynomials).reshape(-1, 3)
+    if isinstance(optimizer, Adam):
+        beta, beta2 = optimizer.beta1, optimizer.beta2
+    if rule not in (PLAIN, FROBENIUS):
+        direction = Direction(rule, polynomials, factor, _log(beta2))
     of_gradient = direction is None and not beta
     return Update(
         loss=LOSS_CODES[type(risk.loss)],
         target=getattr(risk.loss, "target", 0.0),
-        log_ridge=math.log(2 * optimizer.ridge) if optimizer.ridge else -math.inf,
+        log_ridge=_log(2 * optimizer.ridge),
         exact=optimizer.gradient == "log_domain",
         normalised=rule == FROBENIUS,
         beta=beta,
-        log_beta=math.log(beta) if beta else -math.inf,
+        log_beta=_log(beta),
         nesterov=getattr(optimizer, "nesterov", False),
-        triangular=rule not in (MAX, L1) and (of_gradient or not optimizer.ridge),
+        decays=optimizer.weight_decay > 0,
+        triangular=rule not in (MAX, L1, ADAM) and (of_gradient or not optimizer.ridge),
         direction=direction,
     )
+
+
+def _log(x: float) -> float:
+    """Return log(x), of 0 too."""
+    return math.log(x) if x else -math.inf
 
 
 # --- the loop -------------------------------------------------------------------------------------
@@ -122,7 +144,7 @@ def run(
     loop = _Loop(risk, optimizer, variables, recorder)
     of = "W" if len(variables) == 1 else "(K, Q)"
     with announced(f"training loop of {of}", 27 if loop.update.direction is None else 64):
-        loop.take(0, 0, np.empty(0), np.empty(0, np.int64))
+        loop.take(0, 0, np.empty((0, 3)), np.empty(0, np.int64))
     loop.run(optimizer, threads, report)
     return loop.last
 
@@ -182,10 +204,14 @@ class _Loop(BlockSteps):
             inside = V if left is None else torch.bmm(left, V)
             rest = start - (inside if right is None else torch.bmm(inside, right))
             square = torch.linalg.vector_norm(rest, dim=(1, 2)).square().unsqueeze(1)
-        momentum = torch.zeros_like(V if self.update.beta else V[:, :0, :0])
+        direction = self.update.direction
+        adam = direction is not None and direction.rule == ADAM
+        moments = (torch.zeros_like(V if there else V[:, :0, :0])
+                   for there in (self.update.beta or adam, adam))  # fmt: skip
+        momentum, squares = moments
         scale = torch.full_like(share, -torch.inf)
         left, right = (start[:, :0, :0] if E is None else E for E in (left, right))
-        arrays = V, share, square, momentum, scale, start, V, left, right
+        arrays = V, share, square, momentum, scale, squares, scale, start, V, left, right
         return Variable(*map(blocks_of, arrays))
 
     def begin(self) -> None:
@@ -218,7 +244,7 @@ class _Loop(BlockSteps):
         )
         return [*scratch, *there, logits, margins]
 
-    def take(self, first: int, last: int, etas: Any, stops: Any) -> list[Tensor]:
+    def take(self, first: int, last: int, plan: Any, stops: Any) -> list[Tensor]:
         """Take the steps of some blocks; return what is kept at the stops."""
         (_, n, T, r), (_, c, _) = self.data.X.shape, self.data.R.shape
         sizes = n, T, r, c, self.data.F.shape[-1], self.m, self.columns
@@ -227,7 +253,7 @@ class _Loop(BlockSteps):
         shapes_kept = of_factors, of_factors, (self.d, self.d), (self.n, self.T), (self.n,)
         here = len(stops), last - first
         kept = Kept(*LaneArray.several(*(here + shape for shape in shapes_kept)))
-        take_steps(first, last, self.data, work, self.K, self.Q, kept, etas, stops, self.update)
+        take_steps(first, last, self.data, work, self.K, self.Q, kept, plan, stops, self.update)
         count = min(LANES * last, self.B) - LANES * first
         arrays = (torch.from_numpy(lanes.array).movedim(-1, 2).flatten(1, 2) for lanes in kept)
         K, Q, W, logits, margins = (array[:, :count] for array in arrays)

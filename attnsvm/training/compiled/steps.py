@@ -18,37 +18,73 @@ from attnsvm.linalg.simd.blocks import Workspace
 from attnsvm.linalg.simd.matmul import add, inner, matmul, matmul_inline, rescale
 from attnsvm.linalg.simd.svd import EPS, svd_columns
 from attnsvm.optimizer.base import TINY
-from attnsvm.optimizer.steepest import COEFFICIENTS
 from attnsvm.training.compiled.gradient import Instance, Update, gradient, of_block
 
-PLAIN, FROBENIUS, MAX, L1, SPECTRAL, NUCLEAR, MUON = range(7)
-"""Codes of the rules: the gradient itself, the steepest direction in a norm, Muon's direction."""
+PLAIN, FROBENIUS, MAX, L1, SPECTRAL, NUCLEAR, MUON, ADAM = range(8)
+"""Codes of the rules: the gradient itself, the steepest direction in a norm, Muon's, Adam's."""
 
 CODES = {"frobenius": FROBENIUS, "max": MAX, "l1": L1, "spectral": SPECTRAL, "nuclear": NUCLEAR}
 """Code of the steps in each norm."""
 
 
 class Direction(NamedTuple):
-    """A direction other than the gradient's: code of its rule, Muon's iterations, and a factor."""
+    """A direction other than the gradient's.
+
+    Code of its rule, a, b and c of each of Muon's iterations, a factor, and the logarithm of the
+    decay rate of Adam's mean of squares.
+    """
 
     rule: int
-    iterations: int
+    polynomials: Any
     factor: float
+    log_beta2: float
 
 
 @njit
-def replaced(G: LaneArray, direction: Direction | None, work: Any) -> float:
-    """Overwrite G by its direction and return the direction's factor; 0 without a direction.
+def replaced(
+    G: LaneArray, direction: Direction | None, memory: Any, scale: Any, update: Any, eps: float,
+    work: Any,
+) -> tuple[Any, float]:  # fmt: skip
+    """Overwrite G e^scale by its direction, that of its momentum where there is one.
 
-    `work` is as long as G, its right singular vectors and its singular values. For None numba drops
-    the rest: loops without a direction hold none of the rules, which take longer to compile than
-    all else.
+    Return the log-scale and the direction's factor, 0 without a direction. `memory` are momentum
+    and sum of squares, each with its log-scale. `work` is as long as G, its right singular vectors
+    and its singular values. For None numba drops the rest: loops without a direction hold none of
+    the rules, which take longer to compile than all else.
     """
+    M, scale_M, S, scale_S = memory
     if direction is None:
-        return 0.0
+        return (remember(G, M, scale_M, scale, update) if update.beta > 0 else scale), 0.0
+    if direction.rule == ADAM:
+        square = squares(G, S, scale_S, scale, direction)
+        scale = remember(G, M, scale_M, scale, update)
+        divide(G, S, exp(scale - 0.5 * square), eps * exp(-0.5 * square) + TINY)
+        return scale, direction.factor
+    if update.beta > 0:
+        scale = remember(G, M, scale_M, scale, update)
     copy, right, sigma = work
-    steepest(G, direction.rule, direction.iterations, copy, right, sigma)
-    return direction.factor
+    steepest(G, direction.rule, direction.polynomials, copy, right, sigma)
+    return scale, direction.factor
+
+
+@njit(inline="always")
+def squares(G: LaneArray, S: LaneArray, scale_S: LaneArray, scale: Any, direction: Direction) -> Any:
+    """S <- beta2 S + G^2, both with log-scales; return that of S."""
+    older, newer = scale_S[0] + direction.log_beta2, scale + scale
+    common = maximum(older, newer)
+    old, new, g, s = exp(older - common), exp(newer - common), G.flat, S.flat
+    for j in range(len(g)):
+        s[j] = old * s[j] + new * g[j] * g[j]
+    scale_S[0] = common
+    return common
+
+
+@njit(inline="always")
+def divide(G: LaneArray, S: LaneArray, factor: Any, floor: Any) -> None:
+    """G <- factor G / (sqrt(S) + floor)."""
+    g, s = G.flat, S.flat
+    for j in range(len(g)):
+        g[j] = factor * g[j] / (sqrt(s[j]) + floor)
 
 
 @njit(inline="always")
@@ -69,9 +105,9 @@ def remember(G: LaneArray, M: LaneArray, scale_M: LaneArray, scale: Any, update:
 
 @compiled(nogil=True, error_model="numpy")
 def steepest(
-    G: LaneArray, rule: int, iterations: int, copy: LaneArray, right: LaneArray, sigma: LaneArray
+    G: LaneArray, rule: int, polynomials: Any, copy: LaneArray, right: LaneArray, sigma: LaneArray
 ) -> None:
-    """Overwrite G by its steepest direction, Muon's by `iterations` of Newton and Schulz.
+    """Overwrite G by its steepest direction, Muon's by `polynomials` of Newton and Schulz.
 
     The work arrays are as long as G, its right singular vectors and its singular values.
     """
@@ -91,7 +127,7 @@ def steepest(
         tall = G.T.T if G.shape[0] >= G.shape[1] else G.T  # of the same type; (p, q) with p >= q
         p, q = tall.shape
         if rule == MUON:
-            _newton_schulz(tall, iterations, copy, reshaped(right, (q, q)))
+            _newton_schulz(tall, polynomials, copy, reshaped(right, (q, q)))
         else:
             U, V = reshaped(copy, (q, p)), reshaped(right, (q, q))
             _singular(tall, rule == NUCLEAR, U, V, sigma[:q])
@@ -116,18 +152,18 @@ def _singular(G: LaneArray, leading: bool, U: LaneArray, V: LaneArray, sigma: La
 
 
 @njit(inline="always")
-def _newton_schulz(G: LaneArray, iterations: int, rest: LaneArray, A: LaneArray) -> None:
+def _newton_schulz(G: LaneArray, polynomials: Any, rest: LaneArray, A: LaneArray) -> None:
     """Overwrite G by `newton_schulz` of it, of `attnsvm.optimizer.steepest`."""
     p, q = G.shape
     square, product = reshaped(rest, (q, q)), reshaped(rest, (p, q))
-    a, b, c = COEFFICIENTS
     norm = fill(0.0)
     for i in range(p):
         norm += inner(G[i], G[i])
     inverse = 1 / (sqrt(norm) + TINY)
     for i in range(p):
         rescale(G[i], inverse)
-    for _ in range(iterations):
+    for k in range(len(polynomials)):
+        a, b, c = polynomials[k, 0], polynomials[k, 1], polynomials[k, 2]
         matmul(A, G.T, G)
         matmul(square, A, A)
         for i in range(q):
@@ -151,7 +187,7 @@ class Variable(NamedTuple):
     to the last bit without an update. Coordinates V (a, b), which are updated as the share is,
     those V0 of the start, left (p, a) and right (b, q), which are empty where they are the
     identity. `square` (1,) is the squared norm of what of the start is outside of the spans.
-    Momentum M (a, b) and its log-scale (1,), empty where there is none.
+    Momentum M and Adam's sum of squares S (a, b) with log-scales (1,), empty where there is none.
     """
 
     V: LaneArray
@@ -159,6 +195,8 @@ class Variable(NamedTuple):
     square: LaneArray
     M: LaneArray
     scale_M: LaneArray
+    S: LaneArray
+    scale_S: LaneArray
     start: LaneArray
     V0: LaneArray
     left: LaneArray
@@ -199,8 +237,9 @@ def _from_queries(C: LaneArray, P: LaneArray, R: LaneArray, triangular: bool) ->
 
 @njit(inline="always")
 def _differentiate(
-    K: LaneArray, Q: LaneArray, here: Instance, work: Workspace, update: Update
-) -> Any:
+    K: LaneArray, Q: LaneArray, here: Instance, work: Workspace, update: Update,
+    weights: Any, recorded: bool,
+) -> Any:  # fmt: skip
     """Write the gradients of a block in the coordinates K (r, m), at G, and Q (c, m), at H.
 
     Return their log-scale. Where m is 0, W^T (c, r) takes the place of Q.
@@ -211,7 +250,7 @@ def _differentiate(
         matmul_inline(work.U.T, K, work.B.T)
     else:
         _at_queries(work.U, Q, here.R, update.triangular)
-    scale = gradient(here, work, update)
+    scale = gradient(here, work, update, weights, recorded)
     if factors:
         matmul_inline(work.A.T, K.T, work.P.T)
         _from_queries(work.H, work.A, here.R, update.triangular)
@@ -236,24 +275,29 @@ def _descend(
     b: int,
     G: LaneArray,
     factors: Any,
-    eta: float,
+    plan: Any,
     work: Workspace,
     update: Update,
 ) -> None:
-    """V <- V - step (risk G + ridge V) in block b, and likewise the part outside of the spans.
+    """V <- (1 - decay) V - step (risk G + ridge V) in block b, and likewise outside of the spans.
 
     G is overwritten. Directions other than the gradient's and momenta have no part outside of the
     spans.
     """
+    eta, decay, eps = plan[0], plan[1], plan[2]
     share, (scale, risk, ridge) = variable.share[b], factors
     v, g = variable.V[b].flat, G.flat
     if update.log_ridge > -np.inf:
         for j in range(len(v)):
             g[j] = risk * g[j] + ridge * v[j]
-    if update.beta > 0:
-        scale = remember(G, variable.M[b], variable.scale_M[b], scale, update)
-    factor = replaced(G, update.direction, (work.copy, work.right, work.sigma))
+    of_arrays = work.copy, work.right, work.sigma
+    memory = variable.M[b], variable.scale_M[b], variable.S[b], variable.scale_S[b]
+    scale, factor = replaced(G, update.direction, memory, scale, update, eps, of_arrays)
+    left = 1 - decay
+    if update.decays:
+        rescale(v, fill(left))
     if factor > 0:
+        share[0] *= left
         add(v, g, -eta * factor)
         return
     rest = ridge * share[0]
@@ -263,7 +307,7 @@ def _descend(
     else:
         step = eta * where(scale > 708, np.inf, exp(scale))
     add(v, g, -step)
-    share[0] *= 1 - step * ridge
+    share[0] *= left - step * ridge
 
 
 @njit
@@ -287,9 +331,9 @@ def _write(out: LaneArray, variable: Variable, b: int, moved: LaneArray, right: 
 @compiled(nogil=True, error_model="numpy")
 def take_steps(
     first: int, last: int, data: Instance, work: Workspace, K: Variable, Q: Variable, kept: Kept,
-    etas: Any, stops: Any, update: Update,
+    plan: Any, stops: Any, update: Update,
 ) -> None:  # fmt: skip
-    """Take len(etas) steps of K and Q, or of W^T in place of Q, in the blocks first <= b < last.
+    """Take len(plan) steps of K and Q, or of W^T in place of Q, in the blocks first <= b < last.
 
     After as many steps as each of the rising `stops` says, variables, logits and margins are copied
     to the arrays `kept`, which have an entry for each stop and block.
@@ -297,9 +341,13 @@ def take_steps(
     factors = work.B.shape[1] > 0
     for b in range(first, last):
         here, taken = of_block(data, b), 0
-        for k in range(len(etas) + 1):
-            scale = _differentiate(K.V[b], Q.V[b], here, work, update)
-            if taken < len(stops) and stops[taken] == k:
+        for k in range(len(plan) + 1):
+            recorded = taken < len(stops) and stops[taken] == k
+            if k == len(plan) and not recorded:
+                break
+            weights = plan[min(k, len(plan) - 1), 3:] if len(plan) else plan[:0, 0]
+            scale = _differentiate(K.V[b], Q.V[b], here, work, update, weights, recorded)
+            if recorded:
                 at = taken, b - first
                 kept.logits[at], kept.margins[at] = work.logits, work.margin
                 if factors:
@@ -309,8 +357,8 @@ def take_steps(
                 else:
                     _write(kept.W[at], Q, b, work.moved, work.product)
                 taken += 1
-            if k < len(etas):
+            if k < len(plan):
                 shares = _factors(scale, update.log_ridge)
                 if factors:
-                    _descend(K, b, work.G, shares, etas[k], work, update)
-                _descend(Q, b, work.H, shares, etas[k], work, update)
+                    _descend(K, b, work.G, shares, plan[k], work, update)
+                _descend(Q, b, work.H, shares, plan[k], work, update)

@@ -1,0 +1,123 @@
+"""Linear classifiers: every optimizer against the loop of a torch model with cross-entropy."""
+
+from itertools import islice
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy, pad
+
+from attnsvm.config import ConfigError
+from attnsvm.config.instantiate import named
+from attnsvm.data import sample
+from attnsvm.training import train
+
+STEPS, DECAY = 200, 0.02
+SHAPE = {"n": 5, "K": 3, "d": 4, "margin": 0.1, "trials": 3}
+
+BATCHES = [
+    {},
+    {"batch": 1, "order": "cyclic"},
+    {"batch": 2, "order_seed": 7},
+    {"batch": 3, "order": "replacement"},
+]
+
+
+def signs(parameters, lr, weight_decay=0.0, step=torch.sign):
+    """Steps of one size with decoupled decay, as torch has no optimizer for them."""
+    (W,) = parameters
+
+    class Loop:
+        zero_grad = staticmethod(lambda: setattr(W, "grad", None))
+
+        @staticmethod
+        def step():
+            with torch.no_grad():
+                W.mul_(1 - lr * weight_decay).sub_(lr * step(W.grad))
+
+    return Loop
+
+
+def of_length_one(parameters, lr, weight_decay=0.0):
+    return signs(parameters, lr, weight_decay, lambda G: G / G.norm(dim=(1, 2), keepdim=True))
+
+
+SGD, ADAM = torch.optim.SGD, torch.optim.AdamW
+CASES = [
+    ("gd", {"lr": 0.5}, SGD, {}),
+    ("gd", {"lr": 0.5, "ridge": 0.05}, SGD, {"weight_decay": 0.1}),  # a penalty
+    ("momentum", {"lr": 0.1, "beta": 0.8}, SGD, {"momentum": 0.8}),
+    ("momentum", {"lr": 0.1, "nesterov": True}, SGD, {"momentum": 0.9, "nesterov": True}),
+    ("adam", {"lr": 0.02}, ADAM, {"weight_decay": 0.0}),
+    ("adam", {"lr": 0.02, "weight_decay": DECAY, "beta1": 0.5, "beta2": 0.9, "eps": 1e-3},
+     ADAM, {"weight_decay": DECAY, "betas": (0.5, 0.9), "eps": 1e-3}),
+    ("adam", {"lr": 0.02, "beta1": 0.0, "eps": 0.1}, ADAM,
+     {"weight_decay": 0.0, "betas": (0.0, 0.999), "eps": 0.1}),
+    ("sign_gd", {"lr": 0.02}, signs, {}),
+    ("sign_gd", {"lr": 0.02, "weight_decay": DECAY}, signs, {"weight_decay": DECAY}),
+    ("normalized_gd", {"lr": 0.02, "weight_decay": DECAY}, of_length_one, {"weight_decay": DECAY}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("of_batches", BATCHES)
+@pytest.mark.parametrize(("name", "fields", "of_torch", "its_fields"), CASES)
+def test_two_hundred_steps_are_those_of_torch(name, fields, of_torch, its_fields, of_batches):
+    """Steps are small: where softmax saturates, the gradient of torch cancels."""
+    batch, options = sample("classes", **SHAPE), {**fields, **of_batches}
+    path = train(batch, "w", name, "log", init="zero", steps=STEPS, record_every=50, **options)
+    x, y = batch.Z[..., : SHAPE["d"]], batch.head_parameters["v"].argmax(-1)
+    order = list(islice(named("optimizer", name, **options).weights(SHAPE["n"]), STEPS))
+    W = torch.zeros(len(x), SHAPE["K"], SHAPE["d"], dtype=torch.float64, requires_grad=True)
+    loop = of_torch([W], lr=fields["lr"], **its_fields)
+    for weights in order:
+        loop.zero_grad()
+        losses = cross_entropy((x @ W.mT).mT, y, reduction="none")
+        (losses * torch.from_numpy(weights)).mean(1).sum().backward()
+        loop.step()
+    expected = pad(W.detach(), (0, 0, 0, SHAPE["d"] - SHAPE["K"]))
+    torch.testing.assert_close(path.W, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_two_classes_are_binary_logistic_regression():
+    """The rows stay opposite; w = w_1 - w_2 takes the steps of the binary model."""
+    batch = sample("classes", n=6, K=2, d=3, trials=1)
+    W = train(batch, "w", "gd", "log", init="zero", lr=0.5, steps=100).W[0]
+    x, signs = batch.Z[0], 1 - 2 * batch.head_parameters["v"][0].argmax(-1)
+    w = torch.zeros(3, dtype=torch.float64)
+    for _ in range(100):
+        slope = torch.sigmoid(-signs * (x @ w)) * signs
+        w += 2 * 0.5 * (slope[:, None] * x).mean(0)
+    torch.testing.assert_close(W[0], -W[1], rtol=0, atol=1e-15)
+    torch.testing.assert_close(W[0] - W[1], w, rtol=1e-12, atol=1e-12)
+
+
+def test_every_pass_takes_each_sample_once():
+    for order in ("cyclic", "shuffled"):
+        weights = named("optimizer", "gd", batch=2, order=order).weights(5)
+        for _ in range(3):
+            rows = [torch.from_numpy(next(weights)) for _ in range(3)]
+            assert [float(row.mean()) for row in rows] == pytest.approx([1.0] * 3)
+            assert (sum((row > 0).double() for row in rows) == 1).all()
+    again = [named("optimizer", "gd", batch=2, order_seed=s).weights(50) for s in (1, 1, 2)]
+    first, same, other = (next(one) for one in again)
+    assert (first == same).all()
+    assert (first != other).any()
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_what_cannot_be_is_named(compiled):
+    with pytest.raises(ConfigError, match=r"optimizer\.batch=6: must be <= n=5"):
+        train(sample("classes", **SHAPE), "w", "adam", "log", batch=6, compiled=compiled)
+    growing = {"growth": 0.1, "weight_decay": 0.1}
+    for fields in (growing, {"lr": 2.0, "weight_decay": 0.6}):
+        with pytest.raises(ConfigError, match=r"weight_decay=0\.\d: must be"):
+            named("optimizer", "gd", **{"lr": 0.1, **fields})
+
+
+def test_a_zero_second_moment_without_eps_is_a_zero_step():
+    """Coordinates that no point has never move."""
+    batch = sample("classes", **SHAPE)
+    batch.Z[..., 2] = 0.0
+    for compiled in (True, False):
+        path = train(batch, "w", "adam", "log", init="zero", eps=0.0, steps=50, compiled=compiled)
+        assert path.W.isfinite().all()
+        assert (path.W[..., 2] == 0).all()
