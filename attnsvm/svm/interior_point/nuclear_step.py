@@ -33,7 +33,7 @@ Work = kernels.workspace(
     __name__,
     """
     P P: V X F target L
-    p q: M dM W W1
+    p q: M dM W
     P q: C AC YAC
     N q: DB
     q q: G G1 G2
@@ -169,39 +169,19 @@ def _aim(x: Any, dx: Any, z: Any, nu: Any, second: bool) -> None:
 
 @njit
 def _times_dual(z: Any, Y: Any) -> None:
-    """Write F = Y A V, A = [[0, dM], [dM^T, 0]]: twice Y A [[I, 0], [0, 0]] + (Y A C) C^T."""
+    """Write F = Y A V, A = [[0, dM], [dM^T, 0]]: twice Y A [[I, 0], [0, 0]] + (Y A C) C^T.
+
+    A C = [dM T; dM^T B].
+    """
     p = len(z.M)
-    _times_factor(z, Y)
+    multiply(z.AC[:p], z.dM, z.C[p:])
+    multiply(z.AC[p:], z.dM.T, z.C[:p])
+    multiply(z.YAC, Y, z.AC)
     multiply(z.X[:, :p], Y[:, p:], z.dM.T)
     multiply(z.F, z.YAC, z.C.T)
     for i in range(len(Y)):
         for j in range(len(Y)):
             z.F[i, j] = 2 * (z.F[i, j] + z.X[i, j] if j < p else z.F[i, j])
-
-
-@njit
-def _times_factor(z: Any, Y: Any) -> None:
-    """Write Y A C, (P, q), with A = [[0, dM], [dM^T, 0]]; A C = [dM T; dM^T B]."""
-    p = len(z.M)
-    multiply(z.AC[:p], z.dM, z.C[p:])
-    multiply(z.AC[p:], z.dM.T, z.C[:p])
-    multiply(z.YAC, Y, z.AC)
-
-
-@njit
-def _corner_times_dual(z: Any, Y: Any) -> None:
-    """Write the p x q corner of (F + F^T) / 4, F = Y A V as in `_times_dual`, to W.
-
-    It is half of (Y A C)_1 T^T + dM Y_22 + B (Y A C)_2^T.
-    """
-    p, q = z.M.shape
-    _times_factor(z, Y)
-    multiply(z.W, z.YAC[:p], z.C[p:].T)
-    multiply(z.W1, z.dM, Y[p:, p:])
-    multiply(z.F[:p, :q], z.C[:p], z.YAC[p:].T)
-    for i in range(p):
-        for j in range(q):
-            z.W[i, j] = 0.5 * (z.W[i, j] + z.W1[i, j] + z.F[i, j])
 
 
 @njit
@@ -216,7 +196,10 @@ def _find_direction(rows: Any, x: Any, dx: Any, z: Any, system: Any, refine: Any
     kernels.combine_block(rows.D, rows.Z, dx.a, z.dM, z.moved)
     if any_lane(refine):
         for _ in range(REFINEMENTS):
-            _corner_times_dual(z, x.Y)
+            _times_dual(z, x.Y)
+            for i in range(p):
+                for j in range(P - p):
+                    z.W[i, j] = 0.25 * (z.F[i, p + j] + z.F[p + j, i])
             kernels.margins_block(rows.D, rows.Z, z.W, z.f, z.moved)
             for k in range(N):
                 left = z.f[k] + x.s[k] * z.inverse_a[k] * dx.a[k]
