@@ -113,11 +113,13 @@ def _program(norm: Norm, d: int, m: int, r: int) -> tuple[Any, Any, list[tuple[A
         if count:
             G, h = cp.Parameter((count, d * d)), cp.Parameter(count)
             groups.append((G, h, relation(G @ cp.vec(W, order="C"), h)))
-    problem = cp.Problem(cp.Minimize(_size(norm, W)), [constraint for _, _, constraint in groups])
+    problem = cp.Problem(
+        cp.Minimize(expression(norm, W)), [constraint for _, _, constraint in groups]
+    )
     return problem, W, groups
 
 
-def _size(norm: Norm, W: Any) -> Any:
+def expression(norm: Norm, W: Any) -> Any:
     """Return norm(W) as an expression of CVXPY; a norm of one's own has a method `expression`."""
     import cvxpy as cp
 
