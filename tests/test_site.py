@@ -23,22 +23,8 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="no `chromium` on the PATH"),
 ]
 
-VISIT = """<!doctype html><title>probe</title>
-<iframe width=%d height=800></iframe><pre></pre>
-<script>
-const frame = document.querySelector("iframe"), found = {}, pages = %s;
-const loaded = (page) => new Promise((done) => { frame.onload = done; frame.src = page; });
-const later = (ms) => new Promise((done) => setTimeout(done, ms));
-(async () => {
-  for (const page of pages) {
-    await loaded(page);
-    await later(200);
-    const inside = frame.contentDocument, root = inside.documentElement;
-    found[page] = await (%s)(inside, root, later);
-  }
-  document.querySelector("pre").textContent = JSON.stringify(found) + "END";
-})();
-</script>"""
+VISIT = Path(__file__).with_suffix(".html").read_text()
+"""A page that visits others in a frame: its width, the pages, and what is asked of each."""
 
 
 class Quiet(SimpleHTTPRequestHandler):

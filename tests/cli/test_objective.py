@@ -11,7 +11,7 @@ import pytest
 from attnsvm.cli.objective import Objective
 from attnsvm.config import ConfigError
 from tests.command import SMALL, attnsvm, ran, with_callback
-from tests.quick import refusals
+from tests.quick import beside, refusals
 
 TRIALS = pd.DataFrame(
     {
@@ -23,17 +23,7 @@ TRIALS = pd.DataFrame(
 )
 
 
-@pytest.mark.parametrize(
-    ("text", "number", "counted"),
-    [
-        ("mean(risk)", 7 / 3, "over 3 of 5 instances"),
-        ("median(risk)", 2.0, "over 3 of 5 instances"),
-        ("median(frobenius_rank)", 2.0, "over 3 of 5 instances"),
-        ("mean(tie)", 0.25, "over 4 of 5 instances"),
-        ("share(status=ok)", 0.8, "4 of 5 instances"),
-        ("share(status=tie)", 0.0, "0 of 5 instances"),
-    ],
-)
+@pytest.mark.parametrize(("text", "number", "counted"), beside(__file__))
 def test_the_number_is_that_of_the_instances_that_count(text, number, counted):
     assert Objective.of(text).value(TRIALS) == (pytest.approx(number, rel=1e-15), counted)
     assert Objective.of(text).value(TRIALS[:0])[0] is None  # undefined

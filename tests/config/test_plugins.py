@@ -15,6 +15,7 @@ from attnsvm.config.instantiate import named
 from attnsvm.config.sources import code_digest
 from tests.config.test_config import composed
 from tests.plugin import CONFIG, DECLARED, SCHEMA, installed, write_entry_points, write_package
+from tests.quick import beside
 
 
 @pytest.fixture(autouse=True)
@@ -138,17 +139,7 @@ class SizeConfig(ProbeConfig):
 """
 
 
-@pytest.mark.parametrize(
-    ("quantities", "told"),
-    [
-        ("{'max': Quantity('largest', '1')}", None),
-        ("['max']", "its QUANTITIES must be a mapping of names to Quantity"),
-        ("{}", "its QUANTITIES must be a mapping of names to Quantity, not empty"),
-        ("{'a b': Quantity('largest', '1')}", "its quantity 'a b' must be a word"),
-        ("{'max': 'largest'}", "its quantity max must be a Quantity"),
-        ("{'max': Quantity('two\\nlines', '1')}", "a meaning and a unit of one line each"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("quantities", "told"), beside(__file__))
 def test_quantities_that_cannot_be_columns_are_refused(quantities, told, tmp_path, monkeypatch):
     config = PROBE.replace("{quantities}", quantities)
     write_package(tmp_path, declared="", config=config)

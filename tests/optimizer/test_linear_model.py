@@ -10,16 +10,10 @@ from attnsvm.config import ConfigError
 from attnsvm.config.instantiate import named
 from attnsvm.data import sample
 from attnsvm.training import train
+from tests.quick import beside
 
-STEPS, DECAY = 200, 0.02
+STEPS = 200
 SHAPE = {"n": 5, "K": 3, "d": 4, "margin": 0.1, "trials": 3}
-
-BATCHES = [
-    {},
-    {"batch": 1, "order": "cyclic"},
-    {"batch": 2, "order_seed": 7},
-    {"batch": 3, "order": "replacement"},
-]
 
 
 def signs(parameters, lr, weight_decay=0.0, step=torch.sign):
@@ -41,25 +35,12 @@ def of_length_one(parameters, lr, weight_decay=0.0):
     return signs(parameters, lr, weight_decay, lambda G: G / G.norm(dim=(1, 2), keepdim=True))
 
 
-SGD, ADAM = torch.optim.SGD, torch.optim.AdamW
-CASES = [
-    ("gd", {"lr": 0.5}, SGD, {}),
-    ("gd", {"lr": 0.5, "ridge": 0.05}, SGD, {"weight_decay": 0.1}),  # a penalty
-    ("momentum", {"lr": 0.1, "beta": 0.8}, SGD, {"momentum": 0.8}),
-    ("momentum", {"lr": 0.1, "nesterov": True}, SGD, {"momentum": 0.9, "nesterov": True}),
-    ("adam", {"lr": 0.02}, ADAM, {"weight_decay": 0.0}),
-    ("adam", {"lr": 0.02, "weight_decay": DECAY, "beta1": 0.5, "beta2": 0.9, "eps": 1e-3},
-     ADAM, {"weight_decay": DECAY, "betas": (0.5, 0.9), "eps": 1e-3}),
-    ("adam", {"lr": 0.02, "beta1": 0.0, "eps": 0.1}, ADAM,
-     {"weight_decay": 0.0, "betas": (0.0, 0.999), "eps": 0.1}),
-    ("sign_gd", {"lr": 0.02}, signs, {}),
-    ("sign_gd", {"lr": 0.02, "weight_decay": DECAY}, signs, {"weight_decay": DECAY}),
-    ("normalized_gd", {"lr": 0.02, "weight_decay": DECAY}, of_length_one, {"weight_decay": DECAY}),
-]  # fmt: skip
+OURS = {"signs": signs, "of_length_one": of_length_one}
+CASES = beside(__file__)
 
 
-@pytest.mark.parametrize("of_batches", BATCHES)
-@pytest.mark.parametrize(("name", "fields", "of_torch", "its_fields"), CASES)
+@pytest.mark.parametrize("of_batches", CASES["batches"])
+@pytest.mark.parametrize(("name", "fields", "of_torch", "its_fields"), CASES["rules"])
 def test_two_hundred_steps_are_those_of_torch(name, fields, of_torch, its_fields, of_batches):
     """Steps are small: where softmax saturates, the gradient of torch cancels."""
     batch, options = sample("classes", **SHAPE), {**fields, **of_batches}
@@ -67,7 +48,7 @@ def test_two_hundred_steps_are_those_of_torch(name, fields, of_torch, its_fields
     x, y = batch.Z[..., : SHAPE["d"]], batch.head_parameters["v"].argmax(-1)
     order = list(islice(named("optimizer", name, **options).weights(SHAPE["n"]), STEPS))
     W = torch.zeros(len(x), SHAPE["K"], SHAPE["d"], dtype=torch.float64, requires_grad=True)
-    loop = of_torch([W], lr=fields["lr"], **its_fields)
+    loop = (OURS.get(of_torch) or getattr(torch.optim, of_torch))([W], fields["lr"], **its_fields)
     for weights in order:
         loop.zero_grad()
         losses = cross_entropy((x @ W.mT).mT, y, reduction="none")

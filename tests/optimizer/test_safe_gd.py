@@ -6,10 +6,8 @@ import pytest
 import torch
 
 from attnsvm import optimal_tokens, sample, train
-from attnsvm.config import ConfigError
 from attnsvm.config.instantiate import named
 from attnsvm.optimizer import Step
-from tests.config.test_config import composed
 from tests.training.test_training import objective, ragged, risk_of
 
 SHAPE = {"n": 4, "T": 5, "d": 6, "trials": 12}
@@ -82,11 +80,3 @@ def test_nothing_to_attend_to_is_no_step():
     assert path.W.equal(path.snapshots[:, 0])
     shrunk = train(batch, optimizer="safe_gd", steps=3, ridge=0.1)
     assert (shrunk.W.norm(dim=(1, 2)) < 1e-6).all()  # one step of size 1 / (2 ridge) ends at 0
-
-
-@pytest.mark.parametrize(
-    ("override", "message"), [("growth=0.1", "must be 0"), ("lr=1.5", "must be .* <= 1")]
-)
-def test_longer_steps_are_refused(override, message):
-    with pytest.raises(ConfigError, match=f"optimizer.{override}: {message}"):
-        composed("optimizer=safe_gd", f"optimizer.{override}")

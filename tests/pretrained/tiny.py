@@ -9,25 +9,15 @@ from typing import Any
 
 import torch
 
+from tests.quick import beside
+
 MADE: list[Path] = []
 """Folders of this process; `remove` is called where its tests end (tests/conftest.py)."""
 
-CHARACTERS = [chr(k) for k in range(32, 127)]
-D, HEADS, LAYERS, WIDTH, POSITIONS = 12, 3, 2, 20, 16
-
-CONFIGS = {
-    "bert": {
-        "model_type": "bert", "hidden_size": D, "num_attention_heads": HEADS,
-        "num_hidden_layers": LAYERS, "intermediate_size": WIDTH, "hidden_act": "gelu",
-        "max_position_embeddings": POSITIONS, "type_vocab_size": 2, "layer_norm_eps": 1e-12,
-        "vocab_size": len(CHARACTERS) + 3,
-    },
-    "gpt2": {
-        "model_type": "gpt2", "n_embd": D, "n_head": HEADS, "n_layer": LAYERS, "n_inner": WIDTH,
-        "activation_function": "gelu_new", "n_positions": POSITIONS, "layer_norm_epsilon": 1e-5,
-        "vocab_size": len(CHARACTERS) + 3, "bos_token_id": None, "eos_token_id": None,
-    },
-}  # fmt: skip
+LISTED = beside(__file__)
+CONFIGS = LISTED["configs"]
+SIZES = ("n_embd", "n_head", "n_layer", "n_positions")
+D, HEADS, LAYERS, POSITIONS = (CONFIGS["gpt2"][name] for name in SIZES)
 
 
 def library(kind: str) -> Any:
@@ -59,25 +49,11 @@ def safetensors(path: Path, given: dict[str, torch.Tensor]) -> None:
 
 def tokenizer(kind: str) -> dict[str, Any]:
     """Return a tokenizer whose tokens are characters, of bert between [CLS] and [SEP]."""
-    vocabulary = {word: k for k, word in enumerate(["[UNK]", "[CLS]", "[SEP]", *CHARACTERS])}
-    ends = [{"SpecialToken": {"id": name, "type_id": 0}} for name in ("[CLS]", "[SEP]")]
-    sequence = {"Sequence": {"id": "A", "type_id": 0}}
-    around = {
-        "type": "TemplateProcessing", "single": [ends[0], sequence, ends[1]],
-        "pair": [sequence, {"Sequence": {"id": "B", "type_id": 1}}],
-        "special_tokens": {
-            name: {"id": name, "ids": [k], "tokens": [name]}
-            for k, name in ((1, "[CLS]"), (2, "[SEP]"))
-        },
-    }  # fmt: skip
-    return {
-        "version": "1.0", "truncation": None, "padding": None, "added_tokens": [],
-        "normalizer": None,
-        "pre_tokenizer": {"type": "Split", "pattern": {"Regex": "."}, "behavior": "Isolated",
-                          "invert": False},
-        "post_processor": around if kind == "bert" else None, "decoder": None,
-        "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "[UNK]"},
-    }  # fmt: skip
+    words = ["[UNK]", "[CLS]", "[SEP]", *map(chr, range(32, 127))]
+    vocabulary = {word: k for k, word in enumerate(words)}
+    model = {"type": "WordLevel", "vocab": vocabulary, "unk_token": "[UNK]"}
+    around = LISTED["around"] if kind == "bert" else None
+    return {**LISTED["tokenizer"], "post_processor": around, "model": model}
 
 
 def write(folder: Path, kind: str) -> Path:

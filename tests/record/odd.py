@@ -25,6 +25,7 @@ from attnsvm.record.files import checksum_of, rendered
 from attnsvm.record.folder import write
 from attnsvm.record.provenance import provenance
 from tests.faults import configs, prepared
+from tests.quick import beside
 
 
 def sound_sweep(folder: Path, count: int = 3) -> list[str]:
@@ -91,34 +92,17 @@ def with_field(run: dict[str, Any], name: str, value: Any) -> dict[str, Any]:
     return copy
 
 
+LISTED = beside(__file__)
+HUGE = ("config/trials", "config/optimizer/lr", "timings_s/svm")
 ODD_FIELDS: list[tuple[str, Any]] = [
-    ("state", "strange"), ("state", ["done"]), ("state", "running"), ("signature", None),
-    ("config", []), ("config/trials", "3"), ("config/trials", 10**400), ("config/trials", -1),
-    ("config/seed", 1.5), ("config/seed", [0]), ("config/head", None), ("config/head", [1]),
-    ("config/head/_target_", 7), ("config/head/_target_", "os.system"),
-    ("config/optimizer/lr", "fast"), ("config/optimizer/lr", 10**400), ("config/data/d", {}),
-    ("config/data/n", 10**30), ("config/data/T", True), ("config/svm/norms", "frobenius"),
-    ("config/svm/norms", [[]]), ("config/selection", 3), ("config/extensions", [1]),
-    ("config/keep_path", "yes"), ("options", None), ("options/head", {}),
-    ("options/head", "another"), ("sweep", 3), ("question", ["?"]), ("overrides", [1]),
-    ("packages/torch", {}), ("hardware/cpu_count", [1]), ("statuses", {"ok": -1}),
-    ("statuses/ok", "2"), ("statuses", {"ok": 10**400}), ("drawn", True), ("drawn", 4),
-    ("accepted", 3), ("wanted", 2.5), ("timings_s", {"svm": "long"}),
-    ("timings_s", dict.fromkeys(map(str, range(1001)), 1.0)), ("timings_s/svm", 10**400),
-    ("files", {}), ("files/trials.parquet", 3), ("files/trials.parquet", "abc"),
-    ("started_s", "now"), ("git_revision", 1), ("slurm", {"job": 1}), ("probes", {"x": 3}),
-    ("probes", {"x": {"meaning": "y", "unit": "1"}}), ("extension_code", {"evil": "0"}),
-    ("config/probe", []), ("config/probe", {"rank": None}),
-    ("config/probe", {"rank": {"_target_": "os.system"}}), ("config/probe", {"a": {"_target_": 1}}),
-    ("config", json.loads("[" * 400 + "]" * 400)), ("config/data", {}), ("question", "\ud800"),
+    *((name, value) for name, values in LISTED["odd"].items() for value in values),
+    *((name, 10**400) for name in HUGE), ("statuses", {"ok": 10**400}), ("config/data/n", 10**30),
+    ("timings_s", dict.fromkeys(map(str, range(1001)), 1.0)),
+    ("config", json.loads("[" * 400 + "]" * 400)),
 ]  # fmt: skip
 """Fields of a `run.json` and values that none has."""
 
-OTHER_VERSIONS: list[tuple[str, Any]] = [
-    ("config/head/lam", 0.1), ("config/optimizer/lr", REMOVED), ("config/trials", REMOVED),
-    ("config/data/dimension", 4), ("config/speed", 1), ("config/svm/gap", REMOVED),
-    ("options/kernel", "w"), ("options/loss", REMOVED), ("config/selection/settled", REMOVED),
-]  # fmt: skip
+OTHER_VERSIONS = [*LISTED["unknown"].items(), *((name, REMOVED) for name in LISTED["missing"])]
 """Fields of the config that another version of the schema has or lacks."""
 
 RAW = {

@@ -13,6 +13,7 @@ from attnsvm.sweeps.status import states
 from tests.cli.test_objective import two_files
 from tests.command import SMALL, begun, ran, until
 from tests.faults import owners
+from tests.quick import refusals
 from tests.slurm.cluster import NODES, cluster, empty_queue, lacking
 
 pytestmark = [
@@ -189,18 +190,9 @@ def test_a_job_that_reaches_its_time_limit_is_interrupted(slurm, tmp_path):
     assert state_counts(tmp_path / "multirun/latest") == {"interrupted": 1}
 
 
-REFUSED = [
-    (["hydra.launcher.partition=nowhere"], "nvalid partition"),
-    (["hydra.launcher.mem_gb=900"], "not available"),
-    (["hydra.launcher.gres=gpu:9"], "not available"),
-    (["hydra.launcher.cpus_per_task=64"], "not available"),
-    (["hydra.launcher.tasks_per_node=2"], "tasks_per_node=2: must be 1"),
-]
-
-
-@pytest.mark.parametrize(("request_", "words"), REFUSED)
+@pytest.mark.parametrize(("request_", "words"), refusals("slurm"))
 def test_what_the_cluster_cannot_give_is_refused_at_once(request_, words, slurm, tmp_path):
-    done = ran("-m", "seed=0,1", *SMALL, *ON_CPUS, *request_, cwd=tmp_path, env=slurm, code=2)
+    done = ran("-m", "seed=0,1", *SMALL, *ON_CPUS, request_, cwd=tmp_path, env=slurm, code=2)
     assert words in done.stderr
     assert "Traceback" not in done.stderr
     assert not told(slurm, "squeue", "--noheader")

@@ -25,6 +25,7 @@ from attnsvm.sweeps.cells import (
 from tests.config.test_config import composed
 from tests.quick import beside
 
+CASES = beside(__file__)
 OTHER = {bool: lambda v: not v, int: lambda v: v + 1, float: lambda v: v + 0.1}
 OPTIONS = [
     *((group, name, one) for group, of in GROUPS.items() for name, one in of.items()),
@@ -54,18 +55,7 @@ def test_every_field_of_the_schema_makes_a_cell(group: str, option: str, schema:
         assert set(found) <= set(SCHEMA)
 
 
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        (["trials=7"], ["trials"]),
-        (["keep_path=true"], ["keep_path"]),
-        (["extensions=[numpy]"], ["extensions"]),
-        (["svm.norms=[nuclear]"], ["svm.norms"]),
-        (["parameterization=kq"], ["parameterization"]),  # that has m, W has not
-        (["seed=1"], []),  # another instance of the same cell
-        (["device=cpu", "dry_run=true"], []),  # without effect
-    ],
-)
+@pytest.mark.parametrize(("change", "expected"), CASES["fields"])
 def test_what_makes_a_cell(change: list[str], expected: list[str]):
     assert differing([fields(), fields(*change)]) == expected
 
@@ -163,7 +153,7 @@ def test_a_seed_of_a_file_is_told_by_its_distance_from_the_first():
     assert again.tolist() == [False] * 6 + [True] * 3  # b has other tokens of the file
 
 
-@pytest.mark.parametrize(("data", "runs", "expected"), beside(__file__))
+@pytest.mark.parametrize(("data", "runs", "expected"), CASES["further"])
 def test_an_instance_without_a_record_counts_once_with_the_state_of_its_run(
     data: str, runs: list[tuple[str, int, int, int]], expected: dict[str, int]
 ):

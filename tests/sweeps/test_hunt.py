@@ -21,6 +21,7 @@ TRAINED = Runs.of(
     "trained", "data.n=2 data.T=3 data.d=2 optimizer.steps=20 optimizer.record_every=10 "
     "svm.norms=[frobenius] trials=6"
 )  # fmt: skip
+CASES = beside(__file__)
 QUICK = [(HOLDS, "status == 'ok'"), (FAILS, "status == 'unsaturated'"), ("open", OTHERWISE)]
 
 
@@ -91,15 +92,7 @@ def test_without_a_counterexample_it_ends_after_so_many_instances(hunted, tmp_pa
     assert not (tmp_path / "hunt").exists()
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["layers"], "l: only instances of model=cross_attention are shrunk; must be one of one"),
-        (["one", "two"], "must be one of"),
-        ([], "must be hunt NAME"),
-        (["one", "trials=0"], "trials=0: must be a whole number >= 1"),
-    ],
-)
+@pytest.mark.parametrize(("words", "told"), CASES["refused"])
 def test_a_hunt_that_cannot_be_followed_is_refused(words, told, hunted):
     claims = [made(name="layers", runs=(Runs.of("l", "model=transformer"),)), made()]
     code, (line,) = hunted(*words, claims=claims)
@@ -110,7 +103,7 @@ def test_a_hunt_that_cannot_be_followed_is_refused(words, told, hunted):
 # --- what is drawn --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("words", "count", "first", "largest"), beside(__file__))
+@pytest.mark.parametrize(("words", "count", "first", "largest"), CASES["cells"])
 def test_cells_are_those_of_the_runs_without_the_data(words, count, first, largest):
     cells = list(cells_of(Runs.of("a", words)))
     assert len(cells) == count

@@ -7,12 +7,10 @@ import torch
 
 import attnsvm
 from attnsvm import ProblemBatch, theory
-from attnsvm.config import ConfigError
 from attnsvm.data import sample
 from attnsvm.loss import Exponential, Logistic
 from attnsvm.selection import optimal_tokens
 from attnsvm.svm import single_token, solve_svm
-from tests.config.test_config import composed
 
 SHAPES = [(2, 2, 2), (2, 3, 3), (3, 2, 2)]
 
@@ -217,17 +215,3 @@ def test_random_starts_reach_local_optima_also_of_many_selections():
         assert not one.complete
         assert 0 < len(one.tokens) <= 6
         assert (one.share > 0).all()
-
-
-@pytest.mark.parametrize(
-    ("overrides", "told"),
-    [
-        (("hypotheses=[b1]",), "hypotheses"),
-        (("hypotheses=[assumption_d,assumption_d]",), "without repetition"),
-        (("hypotheses=[aligned_gradient]", "selection=optimal"), "no initial weights"),
-        (("hypotheses=[assumption_d]", "head.train=true"), "must be \\[\\] with head.train=True"),
-    ],
-)
-def test_what_cannot_be_asked_for_is_refused(overrides, told):
-    with pytest.raises(ConfigError, match=told):
-        composed(*overrides)
