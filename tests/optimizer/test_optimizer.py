@@ -13,8 +13,10 @@ from attnsvm.optimizer import Step
 from attnsvm.selection import select_tokens
 from attnsvm.training import train
 from attnsvm.training.trajectory import TrainingStatus
+from tests.quick import beside
 from tests.training.test_training import SMALL, draw, risk_of
 
+CASES = beside(__file__)
 FIRST_ORDER = [
     "normalized_gd", "gd", "polyak", "momentum", "adam", "sign_gd", "steepest", "muon",
     "mirror_descent",
@@ -32,31 +34,13 @@ def optimizer(name, **fields):
     return named("optimizer", name, **fields)
 
 
-@pytest.mark.parametrize(
-    ("fields", "sizes"),
-    [
-        ({}, [0.2, 0.2, 0.2]),
-        ({"growth": 0.5, "schedule": "linear"}, [0.2, 0.3, 0.4]),
-        ({"growth": 0.5, "schedule": "geometric"}, [0.2, 0.3, 0.45]),
-        ({"growth": 0.5, "schedule": "decay", "decay": 1.0}, [0.2, 0.2 / 1.5, 0.2 / 2]),
-    ],
-)
+@pytest.mark.parametrize(("fields", "sizes"), CASES["sizes"])
 def test_step_sizes(fields, sizes):
     rule = optimizer("gd", lr=0.2, steps=3, **fields)
     assert [rule.step_size(k) for k in range(3)] == pytest.approx(sizes)
 
 
-@pytest.mark.parametrize(
-    ("fields", "grid"),
-    [
-        ({"steps": 250}, [0, 100, 200, 250]),
-        ({"steps": 200}, [0, 100, 200]),
-        ({"steps": 0}, [0]),
-        ({"steps": 0, "record": "geometric"}, [0]),
-        ({"steps": 1, "record": "geometric"}, [0, 1]),
-        ({"steps": 60, "record": "geometric"}, [0, 1, 2, 5, 10, 20, 50, 60]),
-    ],
-)
+@pytest.mark.parametrize(("fields", "grid"), CASES["grids"])
 def test_recorded_steps(fields, grid):
     assert optimizer("gd", **fields).grid() == grid
 

@@ -10,11 +10,7 @@ from torch import nn
 
 import attnsvm
 from attnsvm import ConfigError
-
-
-def rows(*shape: int, seed: int = 0) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+from tests.kkt import normal as rows
 
 
 @pytest.mark.parametrize("bias", [True, False])

@@ -34,13 +34,8 @@ from tests.record.odd import PLACED, RAW, deadline, lines_of, place, with_checks
 LISTED = beside(__file__)
 OUTSIDE = LISTED["outside"]
 MANY = {str(k): [] for k in range(MAX_RUNS + 1)}
-HUGE = {"shared": {"trials": 10**400}, "own": {}}
-PLANS = [
-    *LISTED["plans"],
-    {"runs": {"a" * 5000: []}},
-    {"runs": MANY},
-    {"runs": {"a": []}, "fields": HUGE},
-]
+HUGE = {"runs": {"a": []}, "fields": {"shared": {"trials": 10**400}, "own": {}}}
+PLANS = [*LISTED["plans"], HUGE, {"runs": {"a" * 5000: []}}, {"runs": MANY}]
 
 
 def test_a_plan_of_another_form_and_names_that_lead_outside(sweep):
@@ -50,9 +45,7 @@ def test_a_plan_of_another_form_and_names_that_lead_outside(sweep):
         (sweep / PLAN_FILE).write_bytes(content)
         with deadline(), pytest.raises(CorruptRecordError, match=f"{PLAN_FILE}: ") as refused:
             read_plan(sweep)
-        assert ("must be the name of a folder" in str(refused.value)) or what not in LISTED[
-            "outside"
-        ], what
+        assert ("must be the name of a folder" in str(refused.value)) or what not in OUTSIDE, what
 
 
 @pytest.mark.parametrize("kind", [*PLACED, "damage"])

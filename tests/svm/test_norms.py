@@ -19,7 +19,7 @@ from attnsvm.svm.certificate import certify, lower_bound, upper_bound
 from attnsvm.svm.frobenius import least_norm
 from attnsvm.svm.interior_point import constraint_generation, solver
 from attnsvm.svm.reference import candidates, solutions
-from tests.kkt import assert_infeasible, assert_optimal, dual_norm, norm
+from tests.kkt import assert_infeasible, assert_optimal, dual_norm, norm, normal
 from tests.quick import quick
 from tests.svm.instances import gaussian, generated, spheres
 
@@ -192,8 +192,7 @@ def test_several_tokens_and_masks(name):
     attended[2:, 1, 1:3] = True
     mask = torch.ones_like(attended)
     mask[1, :, 4] = False
-    generator = torch.Generator().manual_seed(8)
-    log_softmax = torch.randn(4, 3, 5, generator=generator, dtype=torch.float64).log_softmax(-1)
+    log_softmax = normal(4, 3, 5, seed=8).log_softmax(-1)
     fin, mm = solve_gen_svm(X, Z, attended, log_softmax, norm=name, mask=mask)
     alone = solve_gen_svm(X[2], Z[2], attended[2], log_softmax[2], norm=name)
     for found, single in zip((fin, mm), alone, strict=True):
@@ -256,8 +255,7 @@ def test_what_a_norm_does_not_see(name):
     expected = least(X, Z, selected, name)
     order, coordinates = [2, 0, 1], [4, 2, 0, 1, 5, 3]
     signs = torch.tensor([1.0, -1, -1, 1, 1, -1]).double()
-    generator = torch.Generator().manual_seed(0)
-    Q, R = torch.linalg.qr(torch.randn(2, 6, 6, generator=generator, dtype=torch.float64))[0]
+    Q, R = torch.linalg.qr(normal(2, 6, 6))[0]
     turned = X @ Q, Z @ R
     for given in (
         (X[:, order], Z[:, order], selected[:, order]),
@@ -272,8 +270,7 @@ def test_what_a_norm_does_not_see(name):
 @pytest.mark.parametrize("name", OTHERS)
 def test_the_transposed_problem_has_the_transposed_solution(name):
     """With one row in each sample, d_k and z_k change places: z_k^T W^T d_k >= 1."""
-    generator = torch.Generator().manual_seed(1)
-    D, Z = torch.randn(2, 4, 3, 5, generator=generator, dtype=torch.float64)
+    D, Z = normal(2, 4, 3, 5, seed=1)
     selected = torch.zeros(4, 3, dtype=torch.int64)
     one, other = (
         least(torch.stack([x, torch.zeros_like(x)], dim=2), y, selected, name)

@@ -18,9 +18,11 @@ from attnsvm.sweeps.verdicts.command import PAGE
 from attnsvm.sweeps.verdicts.derive import COMMITTED, FILE, Entry, Verdict, latest, read, write
 from attnsvm.sweeps.verdicts.page import markdown, perform, runs_of, terminal
 from tests.command import attnsvm
+from tests.quick import beside
 
 COMMAND = "attnsvm.sweeps.verdicts.command"
 
+CASES = beside(__file__)
 CLAIMS = claims.all_claims()
 TINY = Runs.of(
     "tiny", "data.n=2 data.T=3 data.d=1,4 optimizer.steps=20 optimizer.record_every=10 trials=6"
@@ -90,30 +92,7 @@ def test_without_its_hypothesis_it_fails_and_the_smallest_instance_is_kept(folde
     assert alone.smallest["seed"] == smallest["seed"]
 
 
-NEVER = {"never": ("d < 0", OTHERWISE), "unknown": ("d > 0", "d < 0")}
-HALF = {"unknown": ("d > 0", "d == 4")}
-
-
-@pytest.mark.parametrize(
-    ("changed", "kind", "sentence"),
-    [
-        ({"hypotheses": NEVER}, "never met", "hypotheses never met among 12"),
-        (
-            {"hypotheses": {}, "prediction": [(HOLDS, "d == 4"), ("late", OTHERWISE)]},
-            "undecided", "undecided; holds on 6 of 12, undecided on 6 (6 late)",
-        ),
-        (
-            {"hypotheses": HALF}, "undecided", "undecided; holds on all 6 instances that meet the "
-            "hypotheses, hypotheses undecided on 6",
-        ),
-        (  # one counterexample outweighs everything else
-            {"hypotheses": {}, "prediction": [
-                (FAILS, "d == 4 and seed == 1"), ("late", "d == 4 and seed == 2"), (HOLDS, "d > 0")
-            ]},
-            "fails", "fails on 1 of 12, undecided on 1 (1 late)",
-        ),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("changed", "kind", "sentence"), CASES["undecided"])
 def test_what_is_not_decided_is_counted_and_never_holds(folder, changed, kind, sentence):
     found = verdict(made(**changed), folder)
     assert (found.kind, found.sentence) == (kind, sentence)
@@ -227,18 +206,7 @@ def test_names_of_claims_are_unique_and_runs_of_one_name_agree():
 USES = {"prediction": [(HOLDS, "near and largest_cosine() < 1")]}
 
 
-@pytest.mark.parametrize(
-    ("changed", "changes"),
-    [
-        ({"title": "other words", "columns": {"unused": "d"}}, False),
-        ({"columns": {"near": "far < 2", "far": "d"}}, True),
-        ({"statement": "x"}, True),
-        ({"tolerance": "x"}, True),
-        ({"hypotheses": {}}, True),
-        ({"runs": ()}, True),
-        ({"prediction": [(HOLDS, "near and largest_cosine() < 2")]}, True),
-    ],
-)
+@pytest.mark.parametrize(("changed", "changes"), CASES["digests"])
 def test_a_digest_covers_the_rule_of_a_claim_and_not_its_name(changed, changes):
     columns = {"near": "far < 1", "far": "d", "unused": "n"}
     whole = USES | {"columns": columns}

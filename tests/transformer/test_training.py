@@ -10,8 +10,9 @@ from attnsvm import ConfigError, Transformer, train_layers
 from attnsvm.parameterization import W as Combined
 from attnsvm.transformer.network import Weights, forward
 from attnsvm.transformer.trained import TrainedNetwork
-from tests.quick import beside
+from tests.quick import beside, quick_rows
 
+CASES = beside(__file__)
 SHAPE = {"n": 3, "T": 4, "d": 6, "trials": 5}
 
 
@@ -19,20 +20,7 @@ def batch_for(model, **changes):
     return attnsvm.sample("sphere", model=model, **SHAPE | changes)
 
 
-@pytest.mark.parametrize(
-    ("options", "parameterization", "loss"),
-    [
-        ({"layers": 2, "heads": 2, "mlp": 3, "trained": "all", "readout": "mean"}, "kq", "squared"),
-        *(pytest.param(*case, marks=pytest.mark.full) for case in [
-            ({"layers": 1, "residual": False}, "w", "linear"),
-            ({"layers": 2}, "kq", "exponential"),
-            ({"layers": 3, "heads": 2, "values": "orthogonal", "causal": True, "readout": "mean"},
-             "w", "logistic"),
-            ({"layers": 2, "trained": "head", "readout": "mean"}, "w", "linear"),
-            ({"layers": 2, "mlp": 5, "trained": "all", "residual": False}, "w", "logistic"),
-        ]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("options", "parameterization", "loss"), quick_rows(*CASES["networks"]))
 def test_compiled_steps_are_those_of_the_torch_loop(options, parameterization, loss):
     """Blocks of eight, all trained matrices by the compiled rule, and by `NormalizedGD`."""
     model = Transformer(**options)
@@ -171,7 +159,7 @@ def test_the_mask_excludes_keys():
     assert weights[0].equal(weights[1])
 
 
-@pytest.mark.parametrize(("options", "message"), beside(__file__))
+@pytest.mark.parametrize(("options", "message"), CASES["refused"])
 def test_wrong_networks_and_trainings_are_refused(options, message):
     of_model = {name: options[name] for name in options if name in vars(Transformer())}
     rest = {name: options[name] for name in options if name not in of_model}
