@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 from matplotlib.colors import LogNorm
 from matplotlib.patches import Rectangle
 
 from .. import statistics, style
-from ..cells import groups
+from ..cells import groups, row_key
 from ..facets import Panel, facets, matrix
 from ..notation import VALUES, label
 from . import MOST_CURVES, CellAxes, Drawing, Figure, Pages, SweepFrames, Tables, _selections, paged
@@ -39,25 +40,40 @@ NORMS = ("frobenius", "spectral", "max", "l1", "nuclear")
 RANGE = 1e-4, 1.0
 """Margin gaps of the ends of the colour scale."""
 
+BALLS = ("frobenius", "spectral", "max")
+"""Norms in whose balls `probe=[constrained]` measures W."""
+
+REACHED, APART, STILL = 0.02, 1e-6, 0.1
+"""Largest gap of a norm that is reached, least difference to the next one, above the errors of
+both, and largest change, relative, of all gaps since W was half as long if none is reached."""
+
 
 @dataclass(frozen=True)
 class Geometry:
-    """The figures of the sweep `name` over optimizers of W, or of K and Q."""
+    """The figures of the sweep `name` over optimizers of W, or of K and Q.
+
+    One map has `room` for so many settings; with more than fit one figure, there are no curves.
+    """
 
     name: str
+    room: int = MOST_CURVES
 
     def tables(self, frames: SweepFrames) -> dict[str, pd.DataFrame]:
         """Return the gaps in every norm, in the own one over the steps, tokens, and counts."""
         trials = _with_own(certified(frames))
         keys = [*frames.axes.besides(), "own"]
-        names = [name for name in trials if str(name).endswith(GAP)]
-        long = trials.melt(keys, names, "margin_in", "value")
-        long["margin_in"] = long["margin_in"].str.removesuffix(GAP)
+        trials = trials.assign(reached=_reached(frames, trials))
+        balls = {f"constrained_{norm}": f"ball of {norm}" for norm in BALLS}
+        names = {name: str(name).removesuffix(GAP) for name in trials if str(name).endswith(GAP)}
+        names |= {name: words for name, words in balls.items() if name in trials}
+        long = trials.melt(keys, list(names), "margin_in", "value")
+        long["margin_in"] = long["margin_in"].map(names)
         history = history_of(frames, trials, keys)
         curves = history[history["quantity"].astype(str) == GAP_OVER_STEPS + history["own"]]
         return {
             self.name: statistics.summaries(long, [*keys, "margin_in"], "value", "median"),
             f"{self.name}_steps": statistics.summaries(curves, [*keys, "step"], "value", "median"),
+            f"{self.name}_reached": statistics.counts(trials, [*keys, "reached"]),
             f"{self.name}_tokens": _selections.of_pairs(frames),
             f"{self.name}_counts": outcomes(frames.trials, frames.axes),
         }
@@ -65,14 +81,16 @@ class Geometry:
     def draw(self, tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
         """Return the map and the curves, or several of each."""
         steps = f"{self.name}_steps"
+        reached = f"{self.name}_reached"
         pages = (
-            Pages(self.name, lambda t, a: _map(t[self.name], a), room=MOST_CURVES),
+            Pages(self.name, lambda t, a: _map(t[self.name], t[reached], a), room=self.room),
             Pages(steps, lambda t, a: _steps(t[steps], a), room=MOST_CURVES),
         )
-        return paged(*pages)(tables, axes, remarks)
+        return paged(*(pages[:1] if self.room > MOST_CURVES else pages))(tables, axes, remarks)
 
 
 SWEEPS = {name: Geometry(name) for name in ("optimizer_geometry", "optimizer_geometry_kq")}
+SWEEPS |= {name: Geometry(name, room=100) for name in ("atlas", "atlas_attention")}
 
 
 def _with_own(trials: pd.DataFrame) -> pd.DataFrame:
@@ -85,10 +103,45 @@ def _with_own(trials: pd.DataFrame) -> pd.DataFrame:
     return trials.assign(own=own.fillna(""))
 
 
-def _map(table: pd.DataFrame, axes: CellAxes) -> Figure:
+def _reached(frames: SweepFrames, trials: pd.DataFrame) -> list[str]:
+    """Return where each of the trials ends: a norm, its ball, `none`, or `undecided`.
+
+    A norm is reached, or its ball if weights decay, if W has a gap in it of REACHED at most, and a
+    larger one in all others. `none` is reached if no gap changed by more than STILL, relative,
+    since W was half as long: a direction that drifts with log(steps), as W grows, has not settled.
+    """
+    keys = row_key(trials)
+    names = [f"{GAP_OVER_STEPS}{norm}" for norm in NORMS]
+    history = history_of(frames, trials, keys)
+    wide = history.pivot_table("value", [*keys, "step"], "quantity", observed=True)
+    curves = {key: part for key, part in wide.groupby(keys, observed=True)}
+    decays = trials.get("weight_decay", pd.Series(0.0, trials.index)) > 0
+    found = []
+    for key, decaying, (_, row) in zip(
+        trials[keys].itertuples(index=False, name=None), decays, trials.iterrows(), strict=True
+    ):
+        gaps = {norm: row[norm + GAP] for norm in NORMS if pd.notna(row.get(norm + GAP))}
+        if decaying:
+            gaps = {f"ball of {norm}": row[f"constrained_{norm}"] for norm in BALLS}
+        least = sorted(gaps.items(), key=lambda one: one[1])
+        apart = len(least) > 1 and least[1][1] - least[0][1] > APART
+        if apart and least[0][1] <= REACHED:
+            found.append(least[0][0])
+            continue
+        curve = curves[key] if key in curves else wide.iloc[:0]
+        earlier = curve[curve["W_norm"] <= curve["W_norm"].iloc[-1:].max() / 2]
+        some = [name for name in names if name in curve]
+        moved = np.abs(curve[some].iloc[-1:].to_numpy() / earlier[some].iloc[-1:].to_numpy() - 1)
+        settled = moved.size and (moved <= STILL).all() and least[0][1] > REACHED
+        found.append("none" if settled else "undecided")
+    return found
+
+
+def _map(table: pd.DataFrame, reached: pd.DataFrame, axes: CellAxes) -> Figure:
     norms = sorted(set(table["margin_in"]), key=_place)
     optimizers = _optimizers(table, axes)
-    words = [style.wrapped(name, 2.4) for name, _ in optimizers]
+    ends = dict(_optimizers(reached, axes))
+    words = [style.wrapped(f"{name}: {_ends(ends.get(name))}", 2.4) for name, _ in optimizers]
     lines = max([1, *(name.count("\n") for name in words)])
     fig = style.figure(style.PAGE, max((0.12 + 0.13 * lines) * len(words) + 0.5, 1.8))
     ax = fig.subplots()
@@ -116,6 +169,14 @@ def _map(table: pd.DataFrame, axes: CellAxes) -> Figure:
             ax.add_patch(Rectangle(corner, 0.94, 0.92, fill=False, lw=1.4, zorder=3, ec="#e31a1c"))
     ax.set_xlabel("norm of the margin")
     return fig
+
+
+def _ends(counts: pd.DataFrame | None) -> str:
+    """Return how many instances reach what, most first."""
+    if counts is None:
+        return "-"
+    by_word = counts.groupby("reached")["count"].sum().sort_values(ascending=False)
+    return ", ".join(f"{_word(str(word))} {count}" for word, count in by_word.items())
 
 
 def _optimizers(table: pd.DataFrame, axes: CellAxes) -> list[tuple[str, pd.DataFrame]]:
