@@ -5,7 +5,7 @@ with the straightforward gradient. All in float64 on two threads, normalised gra
 the logistic loss and the linear head, or of next tokens with loss=log. Times are the best of
 several repetitions, on the clock and of the processors, which other programs disturb less;
 compilation is apart, and a call of 0 steps is one of the programs. After that: the cost of many
-dimensions. `--labels`: only next tokens. `--many 100000`: memory and time
+dimensions. `--labels`: only next tokens and linear classifiers. `--many 100000`: memory and time
 of a batch in chunks.
 """
 
@@ -24,6 +24,7 @@ from benchmarks._measure import best_in_turn, compare, seconds, with_peak
 
 SHAPES = ((3, 4, 10), (5, 5, 5), (6, 8, 10), (15, 5, 20), (8, 16, 32), (2, 64, 64), (32, 8, 8))
 NEXT_TOKENS = ((6, 4, 8), (24, 4, 8))
+CLASSES = ((10, 3, 5), (50, 4, 10))
 BATCHES = (100, 1000)
 DIMENSIONS = (48, 512, 4096)
 
@@ -40,20 +41,28 @@ def risk_of_labels(W: Any, X: Any, Z: Any, Y: Any, v: Any, softmax: Any, log: An
     return -log(((s[:, None] @ X)[:, 0] * v).sum(-1)).mean()
 
 
+def risk_of_classes(W: Any, X: Any, Z: Any, Y: Any, v: Any, softmax: Any, log: Any) -> Any:
+    """Return the cross-entropy of a linear classifier, whose labels are at the ones of v."""
+    K = X.shape[-2]
+    return -log((softmax(Z @ W[:K].mT) * v[..., :K]).sum(-1)).mean()
+
+
 def beside_peers(shape: tuple[int, int, int], B: int, rule: str, steps: int, repeats: int) -> None:
     """Print microseconds per instance-step and ratios."""
     n, T, d = shape
-    labels = shape in NEXT_TOKENS
-    batch = attnsvm.sample("token_graph" if labels else "sphere", n=n, T=T, d=d, trials=B)
-    loss = "log" if labels else "logistic"
+    loss, data, function = "logistic", "sphere", (risk, "softplus")
+    if shape in NEXT_TOKENS:
+        loss, data, function = "log", "token_graph", (risk_of_labels, "log")
+    if shape in CLASSES:
+        loss, data, function = "log", "classes", (risk_of_classes, "log")
+    batch = attnsvm.sample(data, n=n, d=d, trials=B, **({"K": T} if data == "classes" else {"T": T}))
 
     def ours(batch: ProblemBatch, steps: int) -> Tensor:
         return attnsvm.train(batch, rule, loss=loss, steps=steps).W
 
     path = attnsvm.train(batch, rule, steps=0)
     start = (path.W,) if path.K is None or path.Q is None else (path.K, path.Q)
-    function = (risk_of_labels, "log") if labels else (risk, "softplus")
-    compare(f"{shape}, {rule}, {loss}", ours, *function, batch, start, steps, repeats)
+    compare(f"{shape}, {rule}, {data}", ours, *function, batch, start, steps, repeats)
 
 
 def dimensions(steps: int, repeats: int, trials: int = 100) -> None:
@@ -103,9 +112,10 @@ def main(words: Sequence[str] = ()) -> None:
     compiling = seconds(lambda: [attnsvm.train(one, rule, steps=1) for rule in ("w", "kq")])[0]
     print(f"our kernels ready after {compiling:.1f} s (0 when cached)")
     print(f"microseconds per instance-step, {arguments.steps} steps")
-    for shape in NEXT_TOKENS if arguments.labels else (*SHAPES, *NEXT_TOKENS):
+    labels = (*NEXT_TOKENS, *CLASSES)
+    for shape in labels if arguments.labels else (*SHAPES, *labels):
         for B in BATCHES:
-            for rule in ("w", "kq"):
+            for rule in ("w",) if shape in CLASSES else ("w", "kq"):
                 beside_peers(shape, B, rule, arguments.steps, arguments.repeats)
     if not arguments.labels:
         dimensions(arguments.steps, arguments.repeats)

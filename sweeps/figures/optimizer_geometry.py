@@ -40,6 +40,9 @@ NORMS = ("frobenius", "spectral", "max", "l1", "nuclear")
 RANGE = 1e-4, 1.0
 """Margin gaps of the ends of the colour scale."""
 
+STEPS = ("lr", "growth", "decay", "steps")
+"""Fields of the sizes and the number of steps."""
+
 BALLS = ("frobenius", "spectral", "max")
 """Norms in whose balls `probe=[constrained]` measures W."""
 
@@ -109,29 +112,31 @@ def _reached(frames: SweepFrames, trials: pd.DataFrame) -> list[str]:
     A norm is reached, or its ball if weights decay, if W has a gap in it of REACHED at most, and a
     larger one in all others. `none` is reached if no gap changed by more than STILL, relative,
     since W was half as long: a direction that drifts with log(steps), as W grows, has not settled.
+    Weights that decay do not grow: there the gaps are those in balls, since half of the steps.
     """
     keys = row_key(trials)
-    names = [f"{GAP_OVER_STEPS}{norm}" for norm in NORMS]
     history = history_of(frames, trials, keys)
     wide = history.pivot_table("value", [*keys, "step"], "quantity", observed=True)
-    curves = {key: part for key, part in wide.groupby(keys, observed=True)}
+    curves = dict(iter(wide.groupby(keys, observed=True)))
     decays = trials.get("weight_decay", pd.Series(0.0, trials.index)) > 0
     found = []
     for key, decaying, (_, row) in zip(
         trials[keys].itertuples(index=False, name=None), decays, trials.iterrows(), strict=True
     ):
         gaps = {norm: row[norm + GAP] for norm in NORMS if pd.notna(row.get(norm + GAP))}
+        names = [f"{GAP_OVER_STEPS}{norm}" for norm in gaps]
         if decaying:
             gaps = {f"ball of {norm}": row[f"constrained_{norm}"] for norm in BALLS}
+            names = [f"constrained_{norm}" for norm in BALLS]
         least = sorted(gaps.items(), key=lambda one: one[1])
         apart = len(least) > 1 and least[1][1] - least[0][1] > APART
         if apart and least[0][1] <= REACHED:
             found.append(least[0][0])
             continue
-        curve = curves[key] if key in curves else wide.iloc[:0]
-        earlier = curve[curve["W_norm"] <= curve["W_norm"].iloc[-1:].max() / 2]
-        some = [name for name in names if name in curve]
-        moved = np.abs(curve[some].iloc[-1:].to_numpy() / earlier[some].iloc[-1:].to_numpy() - 1)
+        curve = curves[key].reset_index("step") if key in curves else wide.reset_index("step")[:0]
+        grown = curve["step" if decaying else "W_norm"]
+        earlier = curve[grown <= grown.iloc[-1:].max() / 2]
+        moved = np.abs(curve[names].iloc[-1:].to_numpy() / earlier[names].iloc[-1:].to_numpy() - 1)
         settled = moved.size and (moved <= STILL).all() and least[0][1] > REACHED
         found.append("none" if settled else "undecided")
     return found
@@ -168,6 +173,7 @@ def _map(table: pd.DataFrame, reached: pd.DataFrame, axes: CellAxes) -> Figure:
             corner = norms.index(one["margin_in"]) + 0.03, one["row"] + 0.04
             ax.add_patch(Rectangle(corner, 0.94, 0.92, fill=False, lw=1.4, zorder=3, ec="#e31a1c"))
     ax.set_xlabel("norm of the margin")
+    ax.tick_params("x", rotation=30 if len(norms) > len(NORMS) else 0)
     return fig
 
 
@@ -180,19 +186,30 @@ def _ends(counts: pd.DataFrame | None) -> str:
 
 
 def _optimizers(table: pd.DataFrame, axes: CellAxes) -> list[tuple[str, pd.DataFrame]]:
-    """Return the rows of each optimizer with its label, in the order of the norms of steps."""
+    """Return the rows of each optimizer with its label, in the order of the norms of steps.
+
+    Labels are without the sizes and the number of steps where they differ without these.
+    """
     names = [name for name in axes.besides() if name in table]
-    parts = [(label(axes, cell) or "all", part) for cell, part in groups(table, names)]
+    for left_out in (STEPS, ()):
+        shown = [name for name in names if name not in left_out]
+        parts = [
+            (label(axes, {name: cell[name] for name in shown if name in cell}) or "all", part)
+            for cell, part in groups(table, names)
+        ]
+        if len({words for words, _ in parts}) == len(parts):
+            break
     return sorted(parts, key=lambda named: (_place(named[1]["own"].iloc[0]), named[0]))
 
 
 def _word(norm: str) -> str:
-    """Return the name of a norm."""
-    return VALUES["norm"].get(norm, style.plain(norm))
+    """Return the name of a norm, or of its ball."""
+    ball, of, name = norm.rpartition(" of ")
+    return ball + of + VALUES["norm"].get(name, style.plain(name))
 
 
 def _place(norm: str) -> tuple[int, str]:
-    """Return the place of a norm: those with a name first."""
+    """Return the place of a norm: those with a name first, then balls."""
     return (NORMS.index(norm) if norm in NORMS else len(NORMS)), norm
 
 

@@ -163,8 +163,9 @@ class _Loop(BlockSteps):
         self.B, self.n, self.T, self.d = batch.X.shape
         self.blocks = -(-self.B // LANES)
         self.update = _update_of(risk, optimizer)
+        shrinks = optimizer.ridge > 0 and not self.update.triangular
         self.risk, self.start, self.last, self.recorder = risk, variables, variables, recorder
-        basis, X = _in_token_span(batch) if self.update.triangular else (None, batch.X)
+        basis, X = _in_token_span(batch, self.update) if not shrinks else (None, batch.X)
         queries, R = None, batch.Z.mT
         if self.update.triangular:
             queries, R = orthonormal(batch.Z.mT)
@@ -265,10 +266,16 @@ def _times(basis: Tensor | None, V: Tensor) -> Tensor:
     return V if basis is None else torch.bmm(basis.mT, V)
 
 
-def _in_token_span(batch: ProblemBatch) -> tuple[Tensor | None, Tensor]:
-    """Return a basis (B, d, r) of the span of the tokens and X in it; no basis where d is small."""
+def _in_token_span(batch: ProblemBatch, update: Update) -> tuple[Tensor | None, Tensor]:
+    """Return a basis (B, d, r) of the span of the tokens and X in it; no basis where d is small.
+
+    Of a linear classifier it is the entries that some token has, whatever the rule of steps.
+    """
     B, n, T, d = batch.X.shape
-    if d <= n * T:
-        return None, batch.X
+    if d <= n * T or not update.triangular:
+        used = (batch.X != 0).flatten(0, 2).any(0)
+        if used.all() or not used.any():
+            return None, batch.X
+        return torch.eye(d, dtype=torch.float64)[:, used].expand(B, -1, -1), batch.X[..., used]
     basis, coordinates = orthonormal(batch.X.reshape(B, n * T, d).mT)
     return basis, coordinates.mT.reshape(B, n, T, n * T)
