@@ -93,7 +93,7 @@ class Geometry:
 
 
 SWEEPS = {name: Geometry(name) for name in ("optimizer_geometry", "optimizer_geometry_kq")}
-SWEEPS |= {name: Geometry(name, room=100) for name in ("atlas", "atlas_attention")}
+SWEEPS |= {name: Geometry(name, room=100) for name in ("atlas", "atlas_attention", "atlas_kq")}
 
 
 def _with_own(trials: pd.DataFrame) -> pd.DataFrame:
@@ -142,11 +142,27 @@ def _reached(frames: SweepFrames, trials: pd.DataFrame) -> list[str]:
     return found
 
 
+def _decided(table: pd.DataFrame, counts: pd.DataFrame) -> bool:
+    """Return whether it is decided where a setting ends, from its medians and its counts.
+
+    The least median, in balls if weights decay, is at most REACHED and its interval is below all
+    others; or more than half of the instances reach none.
+    """
+    of_balls = table["margin_in"].str.startswith("ball")
+    decays = "weight_decay" in table and bool((table["weight_decay"] > 0).any())
+    rows = table[of_balls == decays].sort_values("median")
+    apart = (rows["high"].iloc[0] < rows["low"].iloc[1:]).all()
+    none = counts.loc[counts["reached"] == "none", "count"].sum()
+    return bool((rows["median"].iloc[0] <= REACHED and apart) or 2 * none > counts["count"].sum())
+
+
 def _map(table: pd.DataFrame, reached: pd.DataFrame, axes: CellAxes) -> Figure:
     norms = sorted(set(table["margin_in"]), key=_place)
     optimizers = _optimizers(table, axes)
     ends = dict(_optimizers(reached, axes))
-    words = [style.wrapped(f"{name}: {_ends(ends.get(name))}", 2.4) for name, _ in optimizers]
+    words = [
+        style.wrapped(f"{name}: {_ends(part, ends.get(name))}", 3.2) for name, part in optimizers
+    ]
     lines = max([1, *(name.count("\n") for name in words)])
     fig = style.figure(style.PAGE, max((0.12 + 0.13 * lines) * len(words) + 0.5, 1.8))
     ax = fig.subplots()
@@ -177,12 +193,13 @@ def _map(table: pd.DataFrame, reached: pd.DataFrame, axes: CellAxes) -> Figure:
     return fig
 
 
-def _ends(counts: pd.DataFrame | None) -> str:
-    """Return how many instances reach what, most first."""
+def _ends(table: pd.DataFrame, counts: pd.DataFrame | None) -> str:
+    """Return how many instances reach what, most first, and whether that is decided."""
     if counts is None:
         return "-"
     by_word = counts.groupby("reached")["count"].sum().sort_values(ascending=False)
-    return ", ".join(f"{_word(str(word))} {count}" for word, count in by_word.items())
+    said = ", ".join(f"{_word(str(word))} {count}" for word, count in by_word.items())
+    return said if _decided(table, counts) else f"{said} (open)"
 
 
 def _optimizers(table: pd.DataFrame, axes: CellAxes) -> list[tuple[str, pd.DataFrame]]:

@@ -92,12 +92,16 @@ def markdown(claims: Sequence[Claim], entries: Mapping[str, Entry]) -> str:
     readings = {
         reading: [one.name for one in claims if one.reading == reading] for reading in READINGS
     }
+    found = {
+        reading: [known[one] for one in names if one in known]
+        for reading, names in readings.items()
+    }
     stated = {*readings[STATED], *readings[WITHOUT_TRAINING]}
     return render(
         "claims.md",
         claims=[(one, entries.get(one.name), said(one, entries)) for one in claims],
         readings=[
-            (reading, len(names), summary([known[name] for name in names if name in known]))
+            (reading, len(names), summary(found[reading]), found[reading])
             for reading, names in readings.items()
         ],
         failing=[f"[{name}](#{name})" for name in known if name in stated and known[name].fails],
