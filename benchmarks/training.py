@@ -55,7 +55,9 @@ def beside_peers(shape: tuple[int, int, int], B: int, rule: str, steps: int, rep
         loss, data, function = "log", "token_graph", (risk_of_labels, "log")
     if shape in CLASSES:
         loss, data, function = "log", "classes", (risk_of_classes, "log")
-    batch = attnsvm.sample(data, n=n, d=d, trials=B, **({"K": T} if data == "classes" else {"T": T}))
+    batch = attnsvm.sample(
+        data, n=n, d=d, trials=B, **({"K": T} if data == "classes" else {"T": T})
+    )
 
     def ours(batch: ProblemBatch, steps: int) -> Tensor:
         return attnsvm.train(batch, rule, loss=loss, steps=steps).W
