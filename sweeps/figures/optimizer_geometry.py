@@ -119,27 +119,34 @@ def _reached(frames: SweepFrames, trials: pd.DataFrame) -> list[str]:
     wide = history.pivot_table("value", [*keys, "step"], "quantity", observed=True)
     curves = dict(iter(wide.groupby(keys, observed=True)))
     decays = trials.get("weight_decay", pd.Series(0.0, trials.index)) > 0
+    decays &= "constrained_max" in trials
     found = []
     for key, decaying, (_, row) in zip(
         trials[keys].itertuples(index=False, name=None), decays, trials.iterrows(), strict=True
     ):
         gaps = {norm: row[norm + GAP] for norm in NORMS if pd.notna(row.get(norm + GAP))}
-        names = [f"{GAP_OVER_STEPS}{norm}" for norm in gaps]
+        names, growing = [f"{GAP_OVER_STEPS}{norm}" for norm in gaps], "W_norm"
         if decaying:
             gaps = {f"ball of {norm}": row[f"constrained_{norm}"] for norm in BALLS}
-            names = [f"constrained_{norm}" for norm in BALLS]
-        least = sorted(gaps.items(), key=lambda one: one[1])
-        apart = len(least) > 1 and least[1][1] - least[0][1] > APART
-        if apart and least[0][1] <= REACHED:
-            found.append(least[0][0])
-            continue
-        curve = curves[key].reset_index("step") if key in curves else wide.reset_index("step")[:0]
-        grown = curve["step" if decaying else "W_norm"]
-        earlier = curve[grown <= grown.iloc[-1:].max() / 2]
-        moved = np.abs(curve[names].iloc[-1:].to_numpy() / earlier[names].iloc[-1:].to_numpy() - 1)
-        settled = moved.size and (moved <= STILL).all() and least[0][1] > REACHED
-        found.append("none" if settled else "undecided")
+            names, growing = [f"constrained_{norm}" for norm in BALLS], "step"
+        (norm, least), *others = sorted(gaps.items(), key=lambda one: one[1]) or [("", np.nan)]
+        if least <= REACHED and others and others[0][1] - least > APART:
+            found.append(norm)
+        elif least > REACHED and key in curves and _settled(curves[key], names, growing):
+            found.append("none")
+        else:
+            found.append("undecided")
     return found
+
+
+def _settled(curve: pd.DataFrame, names: Sequence[str], growing: str) -> bool:
+    """Return whether no gap changed by more than STILL since `growing` was half as large."""
+    curve = curve.reset_index("step")
+    if not {growing, *names} <= set(curve):
+        return False
+    earlier = curve[curve[growing] <= curve[growing].iloc[-1] / 2]
+    moved = [abs(curve[name].iloc[-1] / earlier[name].iloc[-1:] - 1) for name in names]
+    return len(earlier) > 0 and all((one <= STILL).all() for one in moved)
 
 
 def _decided(table: pd.DataFrame, counts: pd.DataFrame) -> bool:
@@ -151,19 +158,20 @@ def _decided(table: pd.DataFrame, counts: pd.DataFrame) -> bool:
     of_balls = table["margin_in"].str.startswith("ball")
     decays = "weight_decay" in table and bool((table["weight_decay"] > 0).any())
     rows = table[of_balls == decays].sort_values("median")
-    apart = (rows["high"].iloc[0] < rows["low"].iloc[1:]).all()
+    least, others = rows.iloc[:1], rows.iloc[1:]
+    apart = (least["median"] <= REACHED) & (least["high"] < others["low"].min())
     open_ = counts.loc[counts["reached"] == "undecided", "count"].sum()
-    few = 10 * open_ <= counts["count"].sum()
-    return bool((rows["median"].iloc[0] <= REACHED and apart) or few)
+    return bool(apart.any() or 10 * open_ <= counts["count"].sum())
 
 
 def _map(table: pd.DataFrame, reached: pd.DataFrame, axes: CellAxes) -> Figure:
     norms = sorted(set(table["margin_in"]), key=_place)
     optimizers = _optimizers(table, axes)
     ends = dict(_optimizers(reached, axes))
-    words = [
-        style.wrapped(f"{name}: {_ends(part, ends.get(name))}", 3.2) for name, part in optimizers
-    ]
+    names = [name for name, _ in optimizers]
+    if len(names) > MOST_CURVES:
+        names = [f"{name}: {_ends(part, ends.get(name))}" for name, part in optimizers]
+    words = [style.wrapped(name, 3.2 if len(names) > MOST_CURVES else 2.4) for name in names]
     lines = max([1, *(name.count("\n") for name in words)])
     fig = style.figure(style.PAGE, max((0.12 + 0.13 * lines) * len(words) + 0.5, 1.8))
     ax = fig.subplots()
@@ -190,7 +198,8 @@ def _map(table: pd.DataFrame, reached: pd.DataFrame, axes: CellAxes) -> Figure:
             corner = norms.index(one["margin_in"]) + 0.03, one["row"] + 0.04
             ax.add_patch(Rectangle(corner, 0.94, 0.92, fill=False, lw=1.4, zorder=3, ec="#e31a1c"))
     ax.set_xlabel("norm of the margin")
-    ax.tick_params("x", rotation=30 if len(norms) > len(NORMS) else 0)
+    if len(norms) > len(NORMS):
+        ax.tick_params("x", rotation=30)
     return fig
 
 
@@ -206,14 +215,17 @@ def _ends(table: pd.DataFrame, counts: pd.DataFrame | None) -> str:
 def _optimizers(table: pd.DataFrame, axes: CellAxes) -> list[tuple[str, pd.DataFrame]]:
     """Return the rows of each optimizer with its label, in the order of the norms of steps.
 
-    Labels are without the sizes and the number of steps where they differ without these.
+    Of more than `MOST_CURVES` labels are without sizes and number of steps, if they differ then.
     """
     names = [name for name in axes.besides() if name in table]
-    for left_out in (STEPS, ()):
-        shown = [name for name in names if name not in left_out]
+    cells = list(groups(table, names))
+    for left_out in (STEPS, ()) if len(cells) > MOST_CURVES else ((),):
         parts = [
-            (label(axes, {name: cell[name] for name in shown if name in cell}) or "all", part)
-            for cell, part in groups(table, names)
+            (
+                label(axes, {name: cell[name] for name in cell if name not in left_out}) or "all",
+                part,
+            )
+            for cell, part in cells
         ]
         if len({words for words, _ in parts}) == len(parts):
             break
