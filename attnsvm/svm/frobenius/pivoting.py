@@ -2,8 +2,7 @@ r"""Least Frobenius norm with many rows: products that never form vec(d_k z_k^T)
 
 Block principal pivoting (Portugal, Judice, Vicente 1994; Kim, Park 2011) on the dual K a = h: solve
 on the support, drop negative multipliers, add violated rows, all at once; the support grows by at
-most a quarter. When the number of infeasibilities stops falling, the method for small instances
-takes over, on a growing working set.
+most a quarter. When the number of infeasibilities stops falling, one row is exchanged at a time.
 Only the margins d_k^T (W z_i) use all N rows; they cost O(N d). Memory is O(N d + |support|^2).
 Equalities are always in the support. Samples whose queries are orthogonal to all others are solved
 alone: K is zero between them.
@@ -18,7 +17,7 @@ from attnsvm.svm.solution import Candidate, Method
 from attnsvm.svm.tolerances import VIOLATED
 
 MAX_PIVOTS = 200
-PATIENCE = 5  # pivots without progress before the method for small instances takes over
+PATIENCE = 5  # pivots without progress before rows are exchanged one at a time
 RIDGE = 1e-10
 REFINEMENTS = 2
 HOLDS = 1e-10  # largest relative residual of a singular K_PP whose rows do not contradict
@@ -89,9 +88,7 @@ def by_pivoting(problem: SvmProblem) -> Candidate:
             break
         else:
             fewest, patience = (wrong, PATIENCE) if wrong < fewest else (fewest, patience - 1)
-            if patience < 0:
-                break
-            support = _exchanged(support, negative, violated, slack)
+            support = _exchanged(support, negative, violated, slack, single=patience < 0)
         a, contradictory = _on_support(problem, unit, h, support)
     least = torch.where(h > 0, -h, -VIOLATED * size)
     separates = bool((slack > least)[rows].all())  # or K_PP was singular up to rounding
@@ -121,8 +118,15 @@ def grown(method: Method, problem: SvmProblem, working: Tensor) -> Candidate:
     return Candidate(torch.full_like(problem.combine(nothing), torch.nan), nothing, nothing)
 
 
-def _exchanged(support: Tensor, negative: Tensor, violated: Tensor, slack: Tensor) -> Tensor:
-    """Return the next support, after all exchanges: it grows by at most a quarter."""
+def _exchanged(
+    support: Tensor, negative: Tensor, violated: Tensor, slack: Tensor, single: bool
+) -> Tensor:
+    """Return the next support: all exchanges (growth at most a quarter), or only the last one."""
+    if single:
+        last = (negative | violated).nonzero()[-1]
+        support = support.clone()
+        support[last] = ~support[last]
+        return support
     limit = max(2 * ENTERING, int(support.sum()) // 4)
     worst = torch.where(violated, slack, torch.inf).argsort()[:limit]
     entering = torch.zeros_like(violated)
