@@ -230,8 +230,8 @@ class Risk:
         scales = (scale,) * len(parts)
         if len(variables) > self.attention_count:
             largest = exponent.amax(-1)
-            weights = slope * (exponent - largest.unsqueeze(-1)).exp()
-            trained = batch.head.parameter_gradient(forward.attended, parameters, weights)
+            slopes = slope * (exponent - largest.unsqueeze(-1)).exp()
+            trained = batch.head.parameter_gradient(forward.attended, parameters, slopes)
             parts += tuple(trained.values())
             scales += (largest,) * len(trained)
         return Gradient(parts, scales, of_logits)

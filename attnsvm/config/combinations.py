@@ -39,6 +39,9 @@ def _of_groups(run: RunConfig) -> Broken:
     query, T = _get(run, "model.query", 0), _get(run, "data.T", math.inf)
     if query >= T:
         yield f"model.query={query}", f"must be >= 0 and < data.T={T}"
+    batch, n = _get(run, "optimizer.batch"), _get(run, "data.n", math.inf)
+    if batch is not None and batch > n and not isinstance(run.model, groups.SequenceConfig):
+        yield f"optimizer.batch={batch}", f"must be <= data.n={n}, or null"
     m, d = _get(run, "parameterization.m"), _get(run, "data.d", math.inf)
     if m is not None and m > d:
         yield f"parameterization.m={m}", f"must be >= 1 and <= data.d={d}"
@@ -109,6 +112,8 @@ ONE_LAYER: dict[str, tuple[tuple[object, ...], str]] = {
     "selection.reject_all_positive": ((False,), "false: a layer's samples have scores, not labels"),
     "head.train": ((False, None), "false: model.trained=head trains it"),
     "optimizer.ridge": ((0, None), "0"),
+    "optimizer.weight_decay": ((0, None), "0"),
+    "optimizer.batch": ((None,), "null"),
     "optimizer.init": (groups.INITIAL, " | ".join(groups.INITIAL)),
     "parameterization._target_": ((groups.WConfig._target_, groups.KQConfig._target_), "w | kq"),
     "hypotheses": (([],), "[]: they are about one layer"),

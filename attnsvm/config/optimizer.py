@@ -39,6 +39,9 @@ class OptimizerConfig(Option):
 class FirstOrderConfig(OptimizerConfig):
     """First-order steps, step k = 0, 1, ... of size eta_k, of all samples or of some."""
 
+    OF_THE_RISK: ClassVar[bool] = False
+    """Whether a step needs the risk of all samples, and no other change of the weights."""
+
     lr: float = 0.1
     steps: int = 2000
     growth: float = 0.0
@@ -57,6 +60,10 @@ class FirstOrderConfig(OptimizerConfig):
         yield from super()._broken()
         if self.schedule == "geometric" and self.steps * log1p(self.growth) > 700:
             yield "growth", "smaller with schedule=geometric: its last step size is not finite"
+        if self.OF_THE_RISK and self.batch is not None:
+            yield "batch", "null: its step is by the risk of all samples"
+        if self.OF_THE_RISK and self.weight_decay:
+            yield "weight_decay", "0: its step is by the risk alone"
         if self.weight_decay and (self.growth and self.schedule != "decay"):
             yield "weight_decay", "0 with steps that grow: they would overshoot"
         if self.lr * self.weight_decay > 1:
@@ -87,6 +94,7 @@ class GDConfig(DescentConfig, name="gd", target="GD"):
 class SafeGDConfig(DescentConfig, name="safe_gd", target="SafeGD"):
     """Gradient descent whose step is the largest that provably lowers the risk."""
 
+    OF_THE_RISK = True
     lr: float = 1.0
 
     def _broken(self) -> Broken:
@@ -98,6 +106,7 @@ class SafeGDConfig(DescentConfig, name="safe_gd", target="SafeGD"):
 class PolyakConfig(DescentConfig, name="polyak", target="Polyak"):
     """Gradient descent with step lr (L - L*) / ||grad||^2, L* the risk at the optimal tokens."""
 
+    OF_THE_RISK = True
     lr: float = 1.0
 
 

@@ -273,8 +273,13 @@ class Stages:
         return compute(gap=svm.gap, rank_tolerance=svm.rank_tolerance)
 
     def implicit_bias(self) -> str | None:
-        """Return the norm of the SVM that training converges to."""
+        """Return the norm of the SVM that training converges to; None where it is not known.
+
+        Of steps by some of the samples, or of weights that decay, it is not.
+        """
         made = self.objects
+        if any(getattr(made.optimizer, name, None) for name in ("batch", "weight_decay")):
+            return None
         return made.parameterization.implicit_bias(made.optimizer.implicit_bias)
 
     # --- joint training ---------------------------------------------------------------------------

@@ -128,12 +128,17 @@ class Velocity:
         self.part, self.scale = torch.zeros_like(V), V.new_full((len(V),), -torch.inf)
 
     def add(self, part: Tensor, scale: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Add a gradient `part` exp(`scale`), scale (B,); return M and it, and their log-scale."""
+        """Add a gradient `part` exp(`scale`), scale (B,); return M and it, and their log-scale.
+
+        A gradient of zero, as of a batch whose samples all have one score, leaves M its scale.
+        """
         older = self.scale + self.log_beta
+        scale = torch.where(part.flatten(1).any(1), scale, -torch.inf)
         self.scale = torch.maximum(older, scale)
-        part = part * broadcast((scale - self.scale).exp(), part)
-        self.part = torch.addcmul(part, self.part, broadcast((older - self.scale).exp(), part))
-        return self.part, part, self.scale
+        common = torch.where(self.scale > -torch.inf, self.scale, 0.0)
+        part = part * broadcast((scale - common).exp(), part)
+        self.part = torch.addcmul(part, self.part, broadcast((older - common).exp(), part))
+        return self.part, part, common
 
 
 @dataclass(frozen=True, eq=False)

@@ -93,7 +93,9 @@ def ratio_of_steps(optimizer: Optimizer, rule: Parameterization, rate: float) ->
     that do not grow: r = rate. Gradient descent: ||W|| grows like log ||v||, r = inf. Factors
     K, Q by normalised steps: ||K Q^T|| grows like ||v||^2, r = 0.
     """
-    if not isinstance(optimizer, FirstOrder) or optimizer.ridge:
+    if not isinstance(optimizer, FirstOrder):
+        return math.nan
+    if optimizer.ridge or optimizer.weight_decay or optimizer.batch:
         return math.nan
     if type(optimizer) is GD:
         return math.inf if isinstance(rule, W) else math.nan

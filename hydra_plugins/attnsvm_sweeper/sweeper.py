@@ -84,8 +84,11 @@ def _grid(given: Iterable[Override]) -> Iterable[list[str]]:
 
 def _words(key: str, value: str) -> list[str]:
     """Return the overrides of a value; {option:NAME,FIELD:VALUE,...} is an option with fields."""
-    found = re.fullmatch(r"\{option:(\w+),(.*)\}", value)
-    return [f"{key}={found[1]}", f"{key}={{{found[2]}}}"] if found else [f"{key}={value}"]
+    found = re.fullmatch(r"\{option:([\w-]+)(?:,(.*))?\}", value)
+    if found is None and re.search(r"[{,]option:", value):
+        raise ConfigError(f"{key}={value}: must be {{option:NAME,FIELD:VALUE,...}}, the name first")
+    fields = [f"{key}={{{found[2]}}}"] if found and found[2] else []
+    return [f"{key}={found[1]}", *fields] if found else [f"{key}={value}"]
 
 
 class AttnsvmSweeper(Sweeper):

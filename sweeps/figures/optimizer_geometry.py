@@ -46,7 +46,7 @@ STEPS = ("lr", "growth", "decay", "steps")
 BALLS = ("frobenius", "spectral", "max")
 """Norms in whose balls `probe=[constrained]` measures W."""
 
-REACHED, APART, STILL = 0.02, 1e-6, 0.1
+REACHED, APART, STILL = 0.02, 1e-6, 0.03
 """Largest gap of a norm that is reached, least difference to the next one, above the errors of
 both, and largest change, relative, of all gaps since W was half as long if none is reached."""
 
@@ -65,7 +65,6 @@ class Geometry:
         """Return the gaps in every norm, in the own one over the steps, tokens, and counts."""
         trials = _with_own(certified(frames))
         keys = [*frames.axes.besides(), "own"]
-        trials = trials.assign(reached=_reached(frames, trials))
         balls = {f"constrained_{norm}": f"ball of {norm}" for norm in BALLS}
         names = {name: str(name).removesuffix(GAP) for name in trials if str(name).endswith(GAP)}
         names |= {name: words for name, words in balls.items() if name in trials}
@@ -76,17 +75,26 @@ class Geometry:
         return {
             self.name: statistics.summaries(long, [*keys, "margin_in"], "value", "median"),
             f"{self.name}_steps": statistics.summaries(curves, [*keys, "step"], "value", "median"),
-            f"{self.name}_reached": statistics.counts(trials, [*keys, "reached"]),
             f"{self.name}_tokens": _selections.of_pairs(frames),
             f"{self.name}_counts": outcomes(frames.trials, frames.axes),
+            **self._ends(frames, trials, keys),
         }
+
+    def _ends(
+        self, frames: SweepFrames, trials: pd.DataFrame, keys: list[str]
+    ) -> dict[str, pd.DataFrame]:
+        """Return the table of where instances end, of sweeps over many settings."""
+        if self.room <= MOST_CURVES:
+            return {}
+        trials = trials.assign(reached=_reached(frames, trials))
+        return {f"{self.name}_reached": statistics.counts(trials, [*keys, "reached"])}
 
     def draw(self, tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
         """Return the map and the curves, or several of each."""
         steps = f"{self.name}_steps"
         reached = f"{self.name}_reached"
         pages = (
-            Pages(self.name, lambda t, a: _map(t[self.name], t[reached], a), room=self.room),
+            Pages(self.name, lambda t, a: _map(t[self.name], t.get(reached), a), room=self.room),
             Pages(steps, lambda t, a: _steps(t[steps], a), room=MOST_CURVES),
         )
         return paged(*(pages[:1] if self.room > MOST_CURVES else pages))(tables, axes, remarks)
@@ -112,7 +120,8 @@ def _reached(frames: SweepFrames, trials: pd.DataFrame) -> list[str]:
     A norm is reached, or its ball if weights decay, if W has a gap in it of REACHED at most, and a
     larger one in all others. `none` is reached if no gap changed by more than STILL, relative,
     since W was half as long: a direction that drifts with log(steps), as W grows, has not settled.
-    Weights that decay do not grow: there the gaps are those in balls, since half of the steps.
+    Weights that decay do not grow: there the gaps are those in balls, since half of the steps. It
+    is undecided whether they reach the ball of the norm of the steps where that is not measured.
     """
     keys = row_key(trials)
     history = history_of(frames, trials, keys)
@@ -132,6 +141,8 @@ def _reached(frames: SweepFrames, trials: pd.DataFrame) -> list[str]:
         (norm, least), *others = sorted(gaps.items(), key=lambda one: one[1]) or [("", np.nan)]
         if least <= REACHED and others and others[0][1] - least > APART:
             found.append(norm)
+        elif decaying and row["own"] not in BALLS:
+            found.append("undecided")
         elif least > REACHED and key in curves and _settled(curves[key], names, growing):
             found.append("none")
         else:
@@ -140,34 +151,37 @@ def _reached(frames: SweepFrames, trials: pd.DataFrame) -> list[str]:
 
 
 def _settled(curve: pd.DataFrame, names: Sequence[str], growing: str) -> bool:
-    """Return whether no gap changed by more than STILL since `growing` was half as large."""
-    curve = curve.reset_index("step")
+    """Return whether no gap differed by more than STILL since `growing` was half as large."""
+    curve = curve.reset_index()
     if not {growing, *names} <= set(curve):
         return False
-    earlier = curve[curve[growing] <= curve[growing].iloc[-1] / 2]
-    moved = [abs(curve[name].iloc[-1] / earlier[name].iloc[-1:] - 1) for name in names]
-    return len(earlier) > 0 and all((one <= STILL).all() for one in moved)
+    since = (curve[growing] > curve[growing].iloc[-1] / 2).idxmax()
+    if since == 0:
+        return False
+    gaps = curve.loc[since - 1 :, names]
+    return bool(((gaps / gaps.iloc[-1] - 1).abs() <= STILL).all().all())
 
 
 def _decided(table: pd.DataFrame, counts: pd.DataFrame) -> bool:
     """Return whether it is decided where a setting ends, from its medians and its counts.
 
-    The least median, in balls if weights decay, is at most REACHED and its interval is below all
-    others; or nine of ten instances are decided, though not all for one norm.
+    The interval of the least median, in balls if weights decay, is at most REACHED and below all
+    others; or nine of ten instances end at the same.
     """
     of_balls = table["margin_in"].str.startswith("ball")
-    decays = "weight_decay" in table and bool((table["weight_decay"] > 0).any())
+    decays = counts["reached"].str.startswith("ball").any()
+    decays |= "weight_decay" in table and bool((table["weight_decay"] > 0).any())
     rows = table[of_balls == decays].sort_values("median")
     least, others = rows.iloc[:1], rows.iloc[1:]
-    apart = (least["median"] <= REACHED) & (least["high"] < others["low"].min())
-    open_ = counts.loc[counts["reached"] == "undecided", "count"].sum()
-    return bool(apart.any() or 10 * open_ <= counts["count"].sum())
+    apart = (least["high"] <= REACHED) & (least["high"] < others["low"].min())
+    ends = counts[counts["reached"] != "undecided"].groupby("reached")["count"].sum()
+    return bool(apart.any() or 10 * ends.max() >= 9 * counts["count"].sum())
 
 
-def _map(table: pd.DataFrame, reached: pd.DataFrame, axes: CellAxes) -> Figure:
+def _map(table: pd.DataFrame, reached: pd.DataFrame | None, axes: CellAxes) -> Figure:
     norms = sorted(set(table["margin_in"]), key=_place)
     optimizers = _optimizers(table, axes)
-    ends = dict(_optimizers(reached, axes))
+    ends = {} if reached is None else dict(_optimizers(reached, axes))
     names = [name for name, _ in optimizers]
     if len(names) > MOST_CURVES:
         names = [f"{name}: {_ends(part, ends.get(name))}" for name, part in optimizers]

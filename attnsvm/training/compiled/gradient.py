@@ -228,6 +228,7 @@ def _weigh_untied(data: Instance, work: Workspace, i: int, c_top: Any, total: An
 def gradient(data: Instance, work: Workspace, update: Update, weights: Any, recorded: bool) -> Any:
     """Write P_i e^-scale and return the scale, the largest `size` of a contributing sample.
 
+    It is -inf, and the P_i are zero, if there is none.
     `weights` are those of the samples, or empty. A sample without weight has no logits and no
     margin unless they are `recorded`.
 
@@ -250,10 +251,10 @@ def gradient(data: Instance, work: Workspace, update: Update, weights: Any, reco
         if some and weights[i] == 0:
             work.size[i] = fill(-np.inf)
         scale = maximum(work.size[i], scale)
-    scale = where(scale > -np.inf, scale, 0)
+    shift = where(scale > -np.inf, scale, 0)
     for i in range(n):
         weight = weights[i] if some else 1.0
-        share = weight * exp(work.size[i] - scale)
+        share = weight * exp(work.size[i] - shift)
         for j in range(r):
             work.P[i, j] = share * work.P[i, j] if weight > 0 else fill(0.0)
     return scale

@@ -68,16 +68,22 @@ def replaced(
 
 
 @njit(inline="always")
+def _finite(scale: Any) -> Any:
+    """Return a log-scale, 0 in place of that of zero."""
+    return where(scale > -np.inf, scale, 0)
+
+
+@njit(inline="always")
 def squares(
     G: LaneArray, S: LaneArray, scale_S: LaneArray, scale: Any, direction: Direction
 ) -> Any:
     """S <- beta2 S + G^2, both with log-scales; return that of S."""
     older, newer = scale_S[0] + direction.log_beta2, scale + scale
-    common = maximum(older, newer)
+    scale_S[0] = maximum(older, newer)
+    common = _finite(scale_S[0])
     old, new, g, s = exp(older - common), exp(newer - common), G.flat, S.flat
     for j in range(len(g)):
         s[j] = old * s[j] + new * g[j] * g[j]
-    scale_S[0] = common
     return common
 
 
@@ -93,7 +99,8 @@ def divide(G: LaneArray, S: LaneArray, factor: Any, floor: Any) -> None:
 def remember(G: LaneArray, M: LaneArray, scale_M: LaneArray, scale: Any, update: Any) -> Any:
     """M <- beta M + G, both with log-scales; overwrite G by the momentum, return its log-scale."""
     older = scale_M[0] + update.log_beta
-    common = maximum(older, scale)
+    scale_M[0] = maximum(older, scale)
+    common = _finite(scale_M[0])
     old, new, beta = exp(older - common), exp(scale - common), fill(update.beta)
     G, M = G.flat, M.flat
     for j in range(len(G)):
@@ -101,7 +108,6 @@ def remember(G: LaneArray, M: LaneArray, scale_M: LaneArray, scale: Any, update:
         m = old * M[j] + g
         M[j] = m
         G[j] = beta * m + g if update.nesterov else m
-    scale_M[0] = common
     return common
 
 
@@ -295,11 +301,11 @@ def _descend(
     of_arrays = work.copy, work.right, work.sigma
     memory = variable.M[b], variable.scale_M[b], variable.S[b], variable.scale_S[b]
     scale, factor = replaced(G, update.direction, memory, scale, update, eps, of_arrays)
-    left = 1 - decay
+    kept = 1 - decay
     if update.decays:
-        rescale(v, fill(left))
+        rescale(v, fill(kept))
     if factor > 0:
-        share[0] *= left
+        share[0] *= kept
         add(v, g, -eta * factor)
         return
     rest = ridge * share[0]
@@ -309,7 +315,7 @@ def _descend(
     else:
         step = eta * where(scale > 708, np.inf, exp(scale))
     add(v, g, -step)
-    share[0] *= left - step * ridge
+    share[0] *= kept - step * ridge
 
 
 @njit
