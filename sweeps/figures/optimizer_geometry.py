@@ -143,14 +143,14 @@ def _reached(frames: SweepFrames, trials: pd.DataFrame) -> list[str]:
             found.append(norm)
         elif decaying and row["own"] not in BALLS:
             found.append("undecided")
-        elif least > REACHED and key in curves and _settled(curves[key], names, growing):
+        elif least > REACHED and key in curves and settled(curves[key], names, growing):
             found.append("none")
         else:
             found.append("undecided")
     return found
 
 
-def _settled(curve: pd.DataFrame, names: Sequence[str], growing: str) -> bool:
+def settled(curve: pd.DataFrame, names: Sequence[str], growing: str) -> bool:
     """Return whether no gap differed by more than STILL since `growing` was half as large."""
     curve = curve.reset_index()
     if not {growing, *names} <= set(curve):
@@ -162,7 +162,7 @@ def _settled(curve: pd.DataFrame, names: Sequence[str], growing: str) -> bool:
     return bool(((gaps / gaps.iloc[-1] - 1).abs() <= STILL).all().all())
 
 
-def _decided(table: pd.DataFrame, counts: pd.DataFrame) -> bool:
+def decided(table: pd.DataFrame, counts: pd.DataFrame) -> bool:
     """Return whether it is decided where a setting ends, from its medians and its counts.
 
     The interval of the least median, in balls if weights decay, is at most REACHED and below all
@@ -223,7 +223,7 @@ def _ends(table: pd.DataFrame, counts: pd.DataFrame | None) -> str:
         return "-"
     by_word = counts.groupby("reached")["count"].sum().sort_values(ascending=False)
     said = ", ".join(f"{_word(str(word))} {count}" for word, count in by_word.items())
-    return said if _decided(table, counts) else f"{said} (open)"
+    return said if decided(table, counts) else f"{said} (open)"
 
 
 def _optimizers(table: pd.DataFrame, axes: CellAxes) -> list[tuple[str, pd.DataFrame]]:

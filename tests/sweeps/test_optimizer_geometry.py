@@ -113,6 +113,35 @@ def test_without_margin_gaps_the_figures_say_so():
         assert "no margin gap over the steps on record" in words[1]
 
 
+# --- where settings end ---------------------------------------------------------------------------
+
+
+def test_a_direction_that_drifts_has_not_settled():
+    """||W|| grows like the root of the steps; the gap is the same, falls like 1 / log, or turns."""
+    steps = np.array([m * 10**e for e in range(1, 7) for m in (1, 2, 5)])
+    turning = np.where(steps == 2 * 10**6, 0.5, 0.3)
+    for gap, still in ((0.3 + 0 * steps, True), (1 / np.log(steps), False), (turning, False)):
+        index = pd.MultiIndex.from_product([["a"], [0], steps], names=["run", "seed", "step"])
+        curve = pd.DataFrame({"W_norm": steps**0.5, "margin_gap_max": gap}, index)
+        names = ["margin_gap_max"]
+        assert optimizer_geometry.settled(curve, names, "W_norm") == still
+        assert not optimizer_geometry.settled(curve, [*names, "margin_gap_l1"], "W_norm")
+
+
+def test_a_setting_is_decided_by_one_norm_apart_or_nine_of_ten_at_one_end():
+    norms = pd.DataFrame({"margin_in": ["max", "l1"], "low": [0.0, 0.1]})
+    for highs, ends, expected in (
+        ((0.01, 0.2), {"max": 4, "undecided": 12}, True),
+        ((0.03, 0.2), {"max": 8, "undecided": 8}, False),
+        ((0.3, 0.4), {"none": 15, "undecided": 1}, True),
+        ((0.3, 0.4), {"none": 8, "max": 8}, False),
+        ((0.15, 0.2), {"undecided": 16}, False),
+    ):
+        table = norms.assign(high=highs, median=[highs[0] / 2, 0.15])
+        counts = pd.DataFrame({"reached": [*ends], "count": [*ends.values()]})
+        assert optimizer_geometry.decided(table, counts) == expected
+
+
 # --- which tokens pairs of optimizers select ------------------------------------------------------
 
 B, N, T, D = 4, 2, 3, 2
