@@ -1,5 +1,6 @@
 """Linear classifiers: every optimizer against the loop of a torch model with cross-entropy."""
 
+import dataclasses
 from itertools import islice
 
 import pytest
@@ -102,3 +103,19 @@ def test_a_zero_second_moment_without_eps_is_a_zero_step():
         path = train(batch, "w", "adam", "log", init="zero", eps=0.0, steps=50, compiled=compiled)
         assert path.W.isfinite().all()
         assert (path.W[..., 2] == 0).all()
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize(("name", "fields"), [("steepest", {"norm": "max", "beta": 0.9}),
+                                              ("adam", {"eps": 0.0, "beta1": 0.9})])  # fmt: skip
+def test_a_sample_without_a_gradient_leaves_the_memory_what_it_is(name, fields, compiled):
+    """Gradients of e^-1000 and less: a step by a point of zero is along the last momentum."""
+    batch = sample("classes", **SHAPE)
+    start = 1e4 * train(batch, "w", "normalized_gd", "log", init="zero", steps=500).W
+    Z = batch.Z.clone()
+    Z[:, 3] = 0.0
+    batch = dataclasses.replace(batch, Z=Z)
+    options = {"batch": 1, "order": "cyclic", "init": start, "lr": 1.0, "compiled": compiled}
+    W = train(batch, "w", name, "log", steps=4, record_every=1, **options, **fields).snapshots
+    moved = (W[:, 1:] - W[:, :-1]).abs().flatten(2).amax(2)
+    assert (moved[:, 3] > 0.1).all()
