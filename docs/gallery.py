@@ -25,7 +25,7 @@ DOCS = Path(__file__).parent
 ABOUT = "about.json"
 WIDTH_PX = 1500
 COLOURS = (128, 64, 32)
-SIZE_LIMIT_BYTES = 150_000
+SIZE_LIMIT_BYTES = 200_000
 """Largest width and size of a small copy, and the numbers of colours that are tried for it."""
 
 

@@ -98,7 +98,7 @@ def test_a_picture_too_rich_for_a_small_copy_is_refused():
     noise = np.random.default_rng(0).integers(0, 256, (600, 900, 3), dtype=np.uint8)
     stream = io.BytesIO()
     Image.fromarray(noise).save(stream, "PNG")
-    with pytest.raises(ValueError, match="must be <= 150000"):
+    with pytest.raises(ValueError, match="must be <= 200000"):
         gallery.small_png(stream.getvalue())
 
 
