@@ -5,6 +5,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, ClassVar, dataclass_transform
 
 import numpy as np
@@ -146,7 +147,8 @@ class Step:
     """The input of an update.
 
     The objective, the current variables, each (B, ...), the forward pass and the gradient at them,
-    the step size, and the state of the rule between steps, which is empty at the first one.
+    the step size, and the state of the rule between steps, which is empty at the first one. With
+    `weight_decay` the variables have decayed since: steps are added to what is left.
     """
 
     risk: Risk
@@ -231,33 +233,40 @@ class FirstOrder(Optimizer, options=FirstOrderConfig):
             return float(self.lr / (1 + self.growth * k) ** self.decay)
         return self.lr * (1 + self.growth * k)
 
-    def sizes(self, start: int, end: int) -> NDArray[np.float64]:
+    def plan(self, start: int, end: int) -> NDArray[np.float64]:
         """Return size, share by which the weights decay, and `eps` of steps start <= k < end."""
         etas = np.fromiter(map(self.step_size, range(start, end)), np.float64)
         none = np.zeros_like(etas)
         return np.stack([etas, etas * self.weight_decay if self.weight_decay else none, none], 1)
 
     def weights(self, n: int) -> Iterator[NDArray[np.float64]]:
-        """Return the weights (n,), of mean one, of the samples in the gradient of each step.
+        """Return the weights (n,), of mean one, of the samples in the gradient of each step."""
+        return chain.from_iterable(self.passes(n))
+
+    def passes(self, n: int) -> Iterator[NDArray[np.float64]]:
+        """Return the weights (steps, n) of the steps of each pass through the samples, or draw.
 
         ConfigError if there are fewer samples than a batch has.
         """
         size = self.batch or n
         if size > n:
             raise ConfigError(f"optimizer.batch={size}: must be <= n={n}, the number of samples")
-        return self._weights(n, size)
+        return self._passes(n, size)
 
-    def _weights(self, n: int, size: int) -> Iterator[NDArray[np.float64]]:
+    def _passes(self, n: int, size: int) -> Iterator[NDArray[np.float64]]:
         generator = torch.Generator().manual_seed(self.order_seed)
+        drawn = self.order == "replacement"
+        rows = np.arange(size if drawn else n) // size
+        share = n / np.bincount(rows)[:, None]
         while True:
             chosen = torch.arange(n)
-            if self.order == "replacement":
+            if drawn:
                 chosen = torch.randint(n, (size,), generator=generator)
             elif self.order == "shuffled":
                 chosen = torch.randperm(n, generator=generator)
-            for some in torch.split(chosen, size):
-                share = n / len(some)
-                yield share * np.bincount(some.numpy(), minlength=n).astype(np.float64)
+            counts = np.zeros((len(share), n))
+            np.add.at(counts, (rows, chosen.numpy()), 1.0)
+            yield share * counts
 
     def grid(self) -> list[float]:
         """Return the steps at which a snapshot is taken, from 0 to `steps`."""

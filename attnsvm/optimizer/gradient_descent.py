@@ -97,10 +97,10 @@ class Adam(FirstOrder, options=schema.AdamConfig):
         first, second = ((1 - beta) / (1 - beta ** (k + 1)) for beta in (self.beta1, self.beta2))
         return first, second
 
-    def sizes(self, start: int, end: int) -> NDArray[np.float64]:
+    def plan(self, start: int, end: int) -> NDArray[np.float64]:
         """Return the sizes of steps by sums, in place of means, and eps beside their root."""
         first, second = self.shares(np.arange(start, end))
-        eta, decay, _ = super().sizes(start, end).T
+        eta, decay, _ = super().plan(start, end).T
         root = np.sqrt(second)
         return np.stack([eta * first / root, decay, self.eps / root], 1)
 

@@ -21,7 +21,7 @@ Share = tuple[int, int, int, int]
 class Stretch(NamedTuple):
     """Steps start <= k < end, their plan, and their stops: numbers of steps, relative to `start`.
 
-    Rows of the plan are `FirstOrder.sizes` of a step and, with batches, the samples' weights.
+    Rows of the plan are `FirstOrder.plan` of a step and, with batches, the samples' weights.
     What is `seen` at the stops are tensors (stops, B, ...), once all `futures` are done.
     """
 
@@ -108,14 +108,20 @@ class BlockSteps(ABC):
         """Yield all stretches; each ends at a stop, or after LONGEST steps."""
         grid = [int(stop) for stop in optimizer.grid()]
         most, at, start, stops = self.most_stops(), 1, grid[0], list[int]()
-        weights, longest = optimizer.weights(self.n), self.LONGEST
+        passes, longest, drawn = optimizer.passes(self.n), self.LONGEST, np.empty((0, self.n))
         if optimizer.batch:
             longest = min(longest, max(1, self.LONGEST * 2**6 // self.n))
 
         def stretch(end: int) -> Stretch:
-            plan = optimizer.sizes(start, end)
-            if optimizer.batch and len(plan):
-                plan = np.hstack([plan, list(islice(weights, len(plan)))])
+            nonlocal drawn
+            plan = optimizer.plan(start, end)
+            if optimizer.batch:
+                parts, count = [drawn], len(drawn)
+                while count < len(plan):
+                    parts.append(next(passes))
+                    count += len(parts[-1])
+                drawn = np.concatenate(parts)
+                plan, drawn = np.hstack([plan, drawn[: len(plan)]]), drawn[len(plan) :]
             since = np.array(stops, np.int64) - start
             return Stretch(start, end, plan, since, self.kept(len(stops), at), [])
 
