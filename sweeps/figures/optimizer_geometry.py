@@ -180,14 +180,16 @@ def decided(table: pd.DataFrame, counts: pd.DataFrame) -> bool:
 
 def _map(table: pd.DataFrame, reached: pd.DataFrame | None, axes: CellAxes) -> Figure:
     norms = sorted(set(table["margin_in"]), key=_place)
+    narrow = len(norms) > len(NORMS)  # there are balls, too
     optimizers = _optimizers(table, axes)
     ends = {} if reached is None else dict(_optimizers(reached, axes))
-    names = [name for name, _ in optimizers]
+    names, room, line = [name for name, _ in optimizers], 2.4, 0.13
     if len(names) > MOST_CURVES:
         names = [f"{name}: {_ends(part, ends.get(name))}" for name, part in optimizers]
-    words = [style.wrapped(name, 3.2 if len(names) > MOST_CURVES else 2.4) for name in names]
+        room, line = 3.2, 0.18
+    words = [style.wrapped(name, room) for name in names]
     lines = max([1, *(name.count("\n") for name in words)])
-    fig = style.figure(style.PAGE, max((0.12 + 0.13 * lines) * len(words) + 0.5, 1.8))
+    fig = style.figure(style.PAGE, max((0.12 + line * lines) * len(words) + 0.5, 1.8))
     ax = fig.subplots()
     if table["used"].sum() == 0:
         style.empty(ax, "no certified instance")
@@ -197,7 +199,7 @@ def _map(table: pd.DataFrame, reached: pd.DataFrame | None, axes: CellAxes) -> F
         row=lambda table: pd.Categorical(table["row"], range(len(optimizers))),
         margin_in=lambda table: pd.Categorical(table["margin_in"], norms),
         shown=lambda table: table["median"].clip(*RANGE),
-        text=lambda table: table["median"].map("{:.2g}".format),
+        text=lambda table: table["median"].map(_short if narrow else "{:.2g}".format),
     )
     matrix(
         ax, rows, "row", "margin_in", "shown", "text", norm=LogNorm(*RANGE), cbar=True,
@@ -211,10 +213,15 @@ def _map(table: pd.DataFrame, reached: pd.DataFrame | None, axes: CellAxes) -> F
         if one["own"] == one["margin_in"]:
             corner = norms.index(one["margin_in"]) + 0.03, one["row"] + 0.04
             ax.add_patch(Rectangle(corner, 0.94, 0.92, fill=False, lw=1.4, zorder=3, ec="#e31a1c"))
-    ax.set_xlabel("norm of the margin")
-    if len(norms) > len(NORMS):
+    ax.set_xlabel("norm of the margin, or ball" if narrow else "norm of the margin")
+    if narrow:
         ax.tick_params("x", rotation=30)
     return fig
+
+
+def _short(gap: float) -> str:
+    """Return a gap with two digits, one if it is small: it fits a cell."""
+    return f"{gap:.2g}" if gap >= 1e-3 else f"{gap:.0e}"
 
 
 def _ends(table: pd.DataFrame, counts: pd.DataFrame | None) -> str:
