@@ -22,7 +22,7 @@ from attnsvm.record import RUN_FILE, CorruptRecordError, Plan, one_line, read_pl
 from attnsvm.record.archive import unpacked
 from attnsvm.record.plan import or_latest
 from attnsvm.verify.run import RunProof, prove
-from attnsvm.verify.trusted import SETTLED_BY_TRAINING
+from attnsvm.verify.trusted import TRAINING
 
 RUNS_EACH = 8
 """Least number of runs for which another process is worth its start."""
@@ -44,7 +44,7 @@ def main(argv: list[str] | None = None) -> int:
 def _verified(directory: Path, retrain: int) -> int:
     """Prove the runs in a folder, and print what is found; return the exit code."""
     found, plan = states(directory), Plan()
-    refused, trusted = 0, Counter[str]()
+    refused, trusted, proved = 0, Counter[str](), []
     if not (single := (directory / RUN_FILE).exists()):
         with suppress(CorruptRecordError):  # it is printed as the state of the plan
             plan = read_plan(directory)
@@ -61,6 +61,7 @@ def _verified(directory: Path, retrain: int) -> int:
         _print_proof(name, proof)
         refused += len(proof.refusals)
         trusted.update(proof.trusted)
+        proved.append(proof)
     if not refused:
         from attnsvm.sweeps.aggregate import load
         from attnsvm.sweeps.conclusion import result
@@ -69,6 +70,8 @@ def _verified(directory: Path, retrain: int) -> int:
         frames = load(directory)
         for line in (*result(frames), *refutation(frames)):
             _print(line)
+    for words in classes(proved):
+        _print(words)
     if trusted:
         _print("trusted: " + "; ".join(f"{what} ({runs} runs)" for what, runs in trusted.items()))
     return int(refused > 0)
@@ -112,7 +115,7 @@ def _proof(task: Task) -> RunProof | str:
                 proof.retrained, proof.repeated, differences = retrained(folder, retrain)
             proof.refusals += differences
             if proof.repeated == proof.instances:
-                proof.trusted = [what for what in proof.trusted if what not in SETTLED_BY_TRAINING]
+                proof.trusted = [what for what in proof.trusted if what != TRAINING]
     except Exception as error:  # whatever one record holds, the others are proved
         return f"corrupt: {type(error).__name__}: {error}"
     return proof
@@ -147,6 +150,31 @@ def _print_proof(name: str, proof: RunProof) -> None:
     _print(f"{name}: {', '.join(words)}")
     for what, seed, reason in proof.refusals:
         _print(f"  {what}{'' if seed is None else f' seed {seed}'}: {reason}")
+
+
+def classes(proofs: Sequence[RunProof]) -> Iterator[str]:
+    """Yield that columns and curves are proved, but those that are replayed or as recorded.
+
+    A column of which all values follow from seeds, config and trained weights is proved.
+    """
+    stated, derived, instances, replayed = (Counter[tuple[str, str]]() for _ in range(4))
+    for proof in proofs:
+        stated += proof.stated
+        derived += proof.derived
+        instances += dict.fromkeys(proof.stated, proof.instances)
+        replayed += dict.fromkeys(proof.stated, proof.repeated)
+    found: dict[str, dict[str, list[str]]] = {}
+    for (part, name), count in stated.items():
+        if open_ := count - derived[part, name]:
+            again = f"replayed on {replayed[part, name]} of {instances[part, name]} instances"
+            group = found.setdefault(again if replayed[part, name] else "as recorded", {})
+            where = part if open_ == count else f"{part} in {open_} of {count} rows".lstrip()
+            group.setdefault(where, []).append(name)
+    if proofs and not any(proof.refusals for proof in proofs):
+        yield f"proved: every column and curve{' but these' * bool(found)}"
+    for group, parts in sorted(found.items(), reverse=True):
+        words = (f"{where}{': ' * bool(where)}{', '.join(of)}" for where, of in parts.items())
+        yield f"{group}: {'; '.join(words)}"
 
 
 # --- the plan -------------------------------------------------------------------------------------

@@ -118,6 +118,18 @@ class Comparison:
                     reason = f"{name} at {step:g} is not {values[k, s]:.17g}"
                 yield part, name, int(k), reason
 
+    def derived(self, stated: Sheet) -> Iterator[tuple[str, str, Mask]]:
+        """Yield (part, name, where) of columns and curves: where all variants give one value."""
+        for (part, name), values in stated.items():
+            found = [one.get((part, name)) for one in self.variants]
+            if part != "arrays" and found[0] is not None and name not in self.undecided:
+                yield part, name, self._known(found, values.dtype.kind == "f")
+
+    def _known(self, found: list[Any], numbers: bool) -> Mask:
+        """Return where all variants give one value, (N, ...)."""
+        same = self._close if numbers else _equal
+        return np.asarray(np.logical_and.reduce([same(one, found[0]) for one in found]))
+
     @cached_property
     def _perturbed(self) -> Sequence[Sheet]:
         return self.noisy()
@@ -126,7 +138,7 @@ class Comparison:
         """Return where a value is none that follows, (N, ...)."""
         (part, name), numbers = of, stated.dtype.kind == "f"
         if numbers:
-            known = np.logical_and.reduce([self._close(one, found[0]) for one in found])
+            known = self._known(found, numbers)
             right = np.where(known, self._close(stated, found[0]), self._possible(name, stated))
         else:
             right = np.logical_or.reduce([_equal(stated, one) for one in found])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from attnsvm.config.fields import OneOf
 from attnsvm.config.groups import is_transformer, one_layer_problems
@@ -32,6 +33,13 @@ NOISES = range(6)
 AT_ONCE = 2**22
 """Most numbers of an array of what is compared at once."""
 
+STEPS = {"history at its first step": slice(1), "history at its last step": slice(-1, None),
+         "history between its first and last step": slice(1, -1)}  # fmt: skip
+"""Parts of a curve, each of which may be proved or not."""
+
+COMPARED_AS = {"training": (), "status": ("status", "reason")}
+"""Columns that a comparison of this name proves: how training ended is partly taken as recorded."""
+
 OF_HEAD = ("tie", "flat", "risk", "assumption_b1", "convergence")
 """Columns that hang on labels and head; hypotheses do too."""
 
@@ -44,7 +52,8 @@ class RunProof:
     or None, reason) are what does not follow, and `trusted` what cannot be derived. `close` is how
     many instances agree with their draw up to rounding only. `retrained` rows were trained again
     and compared, None if it was not asked for; `repeated` of them came out again, with weights
-    equal in every bit.
+    equal in every bit. `stated` counts the values of each column, and of each part of each curve:
+    ("", column) or (part, quantity); `derived` those of them that follow.
     """
 
     instances: int
@@ -54,6 +63,8 @@ class RunProof:
     close: int = 0
     retrained: int | None = None
     repeated: int = 0
+    stated: Counter[tuple[str, str]] = field(default_factory=Counter)
+    derived: Counter[tuple[str, str]] = field(default_factory=Counter)
 
 
 def prove(folder: Path) -> RunProof:
@@ -79,6 +90,10 @@ class _Prover:
         ]
         self.key = key_columns(record.trials)
         self.proof = RunProof(len(self.rows))
+        self.proof.stated.update({("", str(name)): len(self.rows) for name in record.trials})
+        for name, curves in record.history.groupby("quantity"):
+            count = len(curves[self.key].drop_duplicates())
+            self.proof.stated.update({(part, str(name)): count for part in STEPS})
         stated = recorded_config(run)
         self.unknown = Unknown.of(run)
         self.replay = Replay(self.unknown.config(stated), self.unknown)
@@ -133,7 +148,7 @@ class _Prover:
         proof.refusals += self.drawing.refusals
         proof.close = self.drawing.close
         open_ = bool(proof.proved["undecided"])
-        proof.trusted += trusted(self.config, self.unknown, self.rows, self.steps, open_)
+        proof.trusted += trusted(self.config, self.unknown, open_)
         proof.trusted += sorted(f"{name} where rounding decides it" for name in self.undecided)
 
     def _refuse(self, what: str, row: Mapping[str, Any] | None, reason: str) -> None:
@@ -250,27 +265,40 @@ class _Prover:
         of_svm = {f"{norm}_{one}" for norm in self.replay.norms for one in ("kappa", "rank_bound")}
         keys = [tables.key_of(row, self.key) for row in stored.rows]
 
-        def free(part: str, name: str) -> list[bool]:
-            """Return which rows are refused or proved already, or do not follow from what is known.
+        def underived(part: str, name: str) -> NDArray[np.bool_]:
+            """Return of which rows a column, curve or array does not follow from what is known.
 
             Where weights are not finite nothing follows from them.
             """
             if part != "table":
-                return [part == "history" and row["training"] == "diverged" for row in recorded]
-            return [
+                lost = [part == "history" and row["training"] == "diverged" for row in recorded]
+                return np.array(lost, dtype=bool)
+            return np.array([
                 name in without
-                or (key, name) in wrong
-                or (name in of_svm and key in stored.place)
                 or (row["training"] == "diverged" and name in of_weights)
                 or (key[:1] not in stored.place and name in {*self.replay.entered, "status"})
                 for key, row in zip(keys, stored.rows, strict=True)
+            ], dtype=bool)  # fmt: skip
+
+        def free(part: str, name: str) -> NDArray[np.bool_]:
+            """Return which rows are refused or proved already, or do not follow."""
+            done = [
+                (key, name) in wrong or (name in of_svm and key in stored.place) for key in keys
             ]
+            return underived(part, name) | (done if part == "table" else False)
 
         for part, name, k, reason in comparison.differences(stated, free):
             row = stored.rows[k] if part == "table" else recorded[k]
             what = name if part == "arrays" else part
             self._refuse(what, row, reason or self._array_reason(name))
         self.undecided |= comparison.undecided
+        for part, name, known in comparison.derived(stated):
+            follows = known & ~underived(part, name).reshape(-1, *[1] * (known.ndim - 1))
+            if part == "history":
+                counts = {(at, name): follows[:, of].all(1) for at, of in STEPS.items()}
+            else:
+                counts = {("", one): follows for one in COMPARED_AS.get(name, (name,))}
+            self.proof.derived.update({key: int(rows.sum()) for key, rows in counts.items()})
 
     def _array_reason(self, name: str) -> str:
         if name.startswith("network_"):

@@ -3,21 +3,16 @@
 import copy
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 from attnsvm.config import GROUPS, RunConfig
-from attnsvm.config.groups import is_transformer
 from attnsvm.config.identity import digest, folder_name, named_files
 from attnsvm.config.instantiate import target_class
-from attnsvm.verify.stored import is_recorded
 
-TRAINING = "trained weights and how training ended (see --retrain)"
-DIRECTION, SINCE = "direction_change", "selected_since"
-BETWEEN = "history between its first and last step"
-SETTLED_BY_TRAINING = (TRAINING, DIRECTION, BETWEEN, SINCE)
+TRAINING = "trained weights (see --retrain)"
 """What need not be trusted where every row was trained again and came out equal."""
 
 STAND_INS = {"head": "linear", "model": "cross_attention", "loss": "logistic", "data": "sphere",
@@ -116,42 +111,23 @@ class Unknown:
 def trusted(
     config: Mapping[str, Any],
     unknown: Unknown,
-    rows: Sequence[Mapping[str, Any]],
-    steps: Sequence[float],
     undecided: bool,
 ) -> list[str]:
-    """Return what is trusted of a run; `undecided` is whether some of its SVMs are."""
+    """Return what is trusted of a run beside columns; `undecided` is whether some SVMs are."""
     tokens, groups = config["selection"]["tokens"], unknown.groups
-    trained, multi = tokens != "optimal", tokens == "multi"
     follows = "parameterization", "optimizer", "loss"
     start = config["optimizer"].get("init")
     as_they_are = start == "pretrained" and config["optimizer"].get("steps") == 0
-    between = not config["keep_path"] and len(steps) > 2
-    of_factors = (
-        name for name, node in config["probe"].items() if name not in unknown.probes
-        and target_class(node["_target_"], "probe").FACTORS and len(steps) > 1
-    )  # fmt: skip
     of_training = [
         (not as_they_are or unknown.labels, TRAINING),
-        (between and tokens == "top", DIRECTION),
-        (between, BETWEEN),
-        (is_transformer(config["model"]), SINCE),
         (config["head"].get("train"), "the trained head, and scores and risk by it"),
         *((True, f"probe {name} ({why})") for name, why in unknown.probes.items()),
-        *((True, f"history of probe {name} before its last step") for name in of_factors),
     ]
     found = [
         (unknown.labels, _not_drawn(config, unknown)),
         *((one in groups, f"what follows from {one} {config[one]['_target_']}") for one in follows),
-        (multi, "that the margin gap of Gen-SVM is not smaller"),
-        *(of_training if trained else ()),
-        *(({"data", "head", "model", "loss"} & groups, f"hypothesis {name}")
-          for name in config["hypotheses"]),
-        (not all(is_recorded(row, tokens) for row in rows),
-         "softmax, norm and risk of rejected instances"),
-        (any(row["training"] == "diverged" for row in rows),
-         "softmax, norm and risk of diverged instances"),
-        (config["svm"]["published"] and not multi, "results of the published solver"),
+        (tokens == "multi", "that the margin gap of Gen-SVM is not smaller"),
+        *(of_training if tokens != "optimal" else ()),
         (undecided, "that no more could be proved of undecided SVMs"),
     ]  # fmt: skip
     return [text for holds, text in found if holds]

@@ -56,7 +56,7 @@ def test_every_record_is_proved_again(name, capsys):
     assert command.main([str(RECORDS / name)]) == 0
     out = capsys.readouterr().out
     assert " proved, 0 refused" in out
-    table = out[out.index(" instances: ") :].partition("trusted:")[0]
+    table = out[out.index(" instances: ") :].partition("proved: ")[0]
     assert max(map(len, table.splitlines())) <= 100
     if name == "rank_vs_d":  # certified beside published: nothing counts as rank one, noise as 15
         assert re.search(r"\n4 +0/3 +- +- +1, 1, 1 +1, 1, 1\n", table)

@@ -22,14 +22,19 @@ def top():
     return made("top", None)
 
 
-def test_one_line_a_run_and_one_of_what_is_trusted(top, tmp_path, capsys):
+@pytest.mark.parametrize("again", [0, 3, 4])
+def test_each_column_is_proved_replayed_or_as_recorded(again, top, tmp_path, capsys):
     written(tmp_path, *top)
-    assert command.main([str(tmp_path)]) == 0
-    run, *_, trusted = capsys.readouterr().out.splitlines()
-    assert run.endswith(": 4 instances, 8 solved proved, 0 refused")
-    assert trusted.startswith("trusted: ")
-    for what in ("trained weights", "how training ended", "history between", "direction_change"):
-        assert what in trusted
+    assert command.main([str(tmp_path), "--retrain", str(again)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert ": 4 instances, 8 solved proved, 0 refused" in lines[0]
+    found = dict(line.split(": ", 1) for line in lines if ": " in line)
+    assert found["proved"] == "every column and curve but these"
+    assert found[f"replayed on {again} of 4 instances" if again else "as recorded"] == (
+        "training, direction_change; history between its first and last step: W_norm, "
+        "max_softmax, one_minus_corr_frobenius, one_minus_corr_nuclear, risk"
+    )
+    assert ("trusted" in found) == (again < 4)
 
 
 def test_refusals_stand_below_their_run(top, tmp_path, capsys):
@@ -38,7 +43,7 @@ def test_refusals_stand_below_their_run(top, tmp_path, capsys):
     forged.cell("frobenius_objective", lambda norm: norm * (1 - 1e-9), row=2)
     forged.written(tmp_path / "forged")
     assert command.main([str(tmp_path / "forged")]) == 1
-    run, first, second, _ = capsys.readouterr().out.splitlines()
+    run, first, second, *_ = capsys.readouterr().out.splitlines()
     assert run.endswith("2 refused")
     assert first.startswith("  table seed 0: W_norm is ")
     assert second.startswith("  table seed 2: frobenius_objective is ")
