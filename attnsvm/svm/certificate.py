@@ -42,7 +42,7 @@ def certify(
     """Return what the bracket and the ray of `candidate` prove about `problem`.
 
     `gap` is the largest accepted upper / lower - 1. Singular values above rank_tolerance * sigma_1
-    count; a rank is reported (else -1) only where the gap is at most 1e-8.
+    count; a rank is reported only where it is decided, else -1 (`_decided_rank`).
     """
     norm = norm_of(norm)
     W, min_margin, residual = _least_margin_one(problem, candidate.W, norm)
@@ -61,11 +61,12 @@ def certify(
     reached = torch.where(trivial, 0.0, upper / lower - 1).nan_to_num(torch.inf, torch.inf)
     ray, ray_ratio = check_ray(problem, candidate.ray)
     certificate = Certificate(a, upper, lower, reached, target, residual, ray, ray_ratio)
-    rank = (sigma > rank_tolerance * sigma[:, :1]).sum(dim=1)
     rounding = (2 * problem.d + 10) * EPS * kappa
     least = (problem.required(upper) * a).sum(dim=1).clamp(min=0.0)
     spread = (upper - least).clamp(min=0.0) + rounding * upper
     slack = spread / (rank_tolerance * sigma[:, 0])
+    bound = _rank_bound(problem, sigma_dual, slack, norm, trivial, upper.isfinite())
+    rank = _decided_rank(sigma, rank_tolerance, bound if norm.name == "nuclear" else None)
     return Verdict(
         W,
         certificate,
@@ -74,7 +75,7 @@ def certify(
         kappa,
         torch.where(upper.isfinite()[:, None], sigma, torch.nan),
         torch.where(reached <= tolerances.RANKED_GAP, rank, -1),
-        _rank_bound(problem, sigma_dual, slack, norm, trivial, upper.isfinite()),
+        bound,
     )
 
 
@@ -294,6 +295,21 @@ def _statuses(certificate: Certificate[Tensor], trivial: Tensor) -> tuple[SvmSta
     code = torch.where(trivial, 0, torch.where(solved, 1, torch.where(infeasible, 2, 3)))
     names = (SvmStatus.unconstrained, SvmStatus.solved, SvmStatus.infeasible, SvmStatus.undecided)
     return tuple(names[k] for k in code.tolist())
+
+
+def _decided_rank(sigma: Tensor, tolerance: float, bound: Tensor | None) -> Tensor:
+    """Return how many singular values are above tolerance * sigma_1, (B,); -1 where undecided.
+
+    That is where one is near to this threshold, or where another W of the same norm may have more:
+    the `bound` is larger, and the next one is not zero up to rounding.
+    """
+    below = max(tolerance / 10, tolerance - tolerances.NEAR)
+    cuts = tolerance + tolerances.NEAR, tolerance, below, min(below, tolerances.ROUNDING)
+    few, rank, many, nonzero = ((sigma > cut * sigma[:, :1]).sum(dim=1) for cut in cuts)
+    undecided = few != many
+    if bound is not None:
+        undecided |= torch.minimum(bound, nonzero) > rank
+    return torch.where(undecided, -1, rank)
 
 
 def _rank_bound(

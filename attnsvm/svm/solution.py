@@ -124,7 +124,9 @@ class SvmSolution(Summarized, Generic[ArrayT]):
         min_k d_k^T W z_k over the inequalities; inf without any, -inf where there is no W. Of other
         right-hand sides, min_k (d_k^T W z_k + relief_k norm(W)) / h_k over h_k > 0.
     rank : (B,) int64
-        Singular values above rank_tolerance * sigma_1; -1 where the gap exceeds 1e-8.
+        Singular values above rank_tolerance * sigma_1; -1 where undecided: the gap exceeds 1e-8,
+        or a singular value is above a tenth of this threshold and within 1e-5 sigma_1 of it, or
+        a nuclear rank_bound counts some that are small, but not zero. `sigma` shows the gap.
     rank_bound : (B,) int64
         Upper bound of the numerical rank, -1 where the gap is too wide for one. Nuclear: how many
         singular values of M(a) are at least 1 - (upper - lower) / c, c = rank_tolerance * sigma_1;

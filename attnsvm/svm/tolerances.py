@@ -22,6 +22,10 @@ RANK_TOLERANCE = 1e-6
 RANKED_GAP = 1e-8
 """Largest duality gap of an instance whose rank is reported."""
 
+NEAR = 1e-5
+"""A singular value this near to the threshold, relative to the largest one, leaves the rank
+undecided, unless it is below a tenth of the threshold."""
+
 RAY_RATIO = 1e12
 """Least ratio (`certificate.check_ray`) of a ray that proves infeasibility."""
 

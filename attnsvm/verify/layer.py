@@ -13,7 +13,7 @@ import numpy as np
 
 from attnsvm.verify.constraints import ExactRows, StoredSvm
 from attnsvm.verify.exact import EPS, Array, Exact, computed, upper_bound
-from attnsvm.verify.svm import verify
+from attnsvm.verify.svm import clear_rank, verify
 
 TABLED = {"objective": "objective", "lower_bound": "lower_bound", "gap": "duality_gap",
           "min_margin": "min_margin"}  # fmt: skip
@@ -151,12 +151,27 @@ def svm_columns(stored: StoredSvm, rows: ExactRows) -> dict[str, Expected]:
         missing = dict.fromkeys(("rank", "rank_bound", "support"), MISSING)
         return {"kappa": number(math.inf), **missing}
     least, most = (int(tokens.sum()) for tokens in rows.support())
+    bound = _rank_bound(stored, rows)
     return {
         "kappa": number(rows.kappa, KAPPA * rows.kappa),
-        "rank": MISSING if stored.rank < 0 else Expected(stored.rank, stored.rank),
-        "rank_bound": _rank_bound(stored, rows),
+        "rank": _rank(stored, bound),
+        "rank_bound": bound,
         "support": Expected(least, most),
     }
+
+
+def _rank(stored: StoredSvm, bound: Expected) -> Expected:
+    """Return the numerical rank, see `SvmSolution.rank`; near the threshold `verify` proves it."""
+    rank = clear_rank(stored, 1)
+    if stored.duality_gap > 1e-8 or rank < 0:
+        return MISSING if stored.rank < 0 else Expected(stored.rank, stored.rank)
+    if stored.norm != "nuclear" or bound.high is None:
+        return Expected(rank, rank)
+    sigma = np.linalg.svd(stored.W, compute_uv=False)
+    less, more = ((sigma > cut * EPS * sigma[0]).sum() for cut in (128, 32))
+    if min(bound.low, less) > rank and not bound.missing:
+        return MISSING
+    return Expected(rank, rank, min(bound.high, more) > rank)
 
 
 def _rank_bound(stored: StoredSvm, rows: ExactRows) -> Expected:

@@ -222,6 +222,31 @@ def test_the_rank_is_proved_at_the_threshold_that_was_asked_for(rank_tolerance):
         assert "rank is" in verify(other).reason
 
 
+@pytest.mark.processors
+@pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
+def test_a_rank_near_its_threshold_is_undecided_and_proved_to_be(norm):
+    """W = diag(1, ratio); and a sample with sigma_4(M(a)) = 1 - 1.7e-5: rank 3, or 4."""
+    ratios = 10.0 ** -np.array([3, 4.7, 5.2, 6, 6.9, 12])
+    X, Z = np.zeros((6, 2, 2, 2)), np.tile(np.eye(2), (6, 1, 1))
+    X[:, 0, 0, 0], X[:, 1, 0, 1] = 1, 1 / ratios
+    given = X, Z, np.zeros((6, 2), dtype=int)
+    solution = solve_svm(*given, norm=norm)
+    assert solution.rank.tolist() == [2, 2, -1, -1, -1, 1]
+    stored = [*stored_svms(solution, *given)]
+    if norm == "nuclear":
+        near = tuple(x.numpy() for x in spheres(10, 5, 20, [89]))
+        solution = solve_svm(*near, norm=norm)
+        assert (solution.rank.tolist(), solution.rank_bound.tolist()) == ([-1], [4])
+        stored += stored_svms(solution, *near)
+    for one in stored:
+        for rank in (-1, 1, 2, 3, 4):
+            other = replace(one, rank=rank)
+            proof = verify(other)
+            states = layer.svm_columns(other, proof.rows)["rank"]
+            passes = proof.proved and states.allows(None if rank < 0 else rank)
+            assert passes == (rank == one.rank)
+
+
 # --- exact arithmetic -----------------------------------------------------------------------------
 
 
