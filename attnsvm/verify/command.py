@@ -172,9 +172,9 @@ def classes(proofs: Sequence[RunProof]) -> Iterator[str]:
             group.setdefault(where, []).append(name)
     if proofs and not any(proof.refusals for proof in proofs):
         yield f"proved: every column and curve{' but these' * bool(found)}"
-    for group, parts in sorted(found.items(), reverse=True):
+    for how, parts in sorted(found.items(), reverse=True):
         words = (f"{where}{': ' * bool(where)}{', '.join(of)}" for where, of in parts.items())
-        yield f"{group}: {'; '.join(words)}"
+        yield f"{how}: {'; '.join(words)}"
 
 
 # --- the plan -------------------------------------------------------------------------------------
