@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -75,9 +76,9 @@ FEW, LOOP_STEPS = 4, 20
 """Instances and steps of the autograd loop."""
 
 Risk = Callable[..., Any]
-"""(W, X, Z, Y, v, softmax, f) to the risk of an instance, of arrays of torch or JAX.
+"""(W, X, Z, Y, v, F) to the risk of an instance, of arrays of torch or JAX.
 
-f is the function that the risk needs, softplus or log.
+F has the functions softmax, softplus and log of that library.
 """
 
 
@@ -91,18 +92,17 @@ def arrays(batch: ProblemBatch) -> tuple[Tensor, ...]:
 
 
 def autograd_loop(
-    risk: Risk, f: str, batch: ProblemBatch, start: Sequence[Tensor], steps: int, exact: bool
+    risk: Risk, batch: ProblemBatch, start: Sequence[Tensor], steps: int, exact: bool
 ) -> Tensor:
     """Train one instance after the other; return W."""
     softmax = softmax_exact if exact else partial(torch.softmax, dim=-1)
-    function = {"softplus": softplus, "log": torch.log}[f]
+    functions = SimpleNamespace(softmax=softmax, softplus=softplus, log=torch.log)
     found = []
     for b in range(batch.B):
         given = [tensor[b] for tensor in arrays(batch)]
         factors = [V[b].clone().requires_grad_() for V in start]
         for _ in range(steps):
-            loss = risk(combined(factors), *given, softmax, function)
-            gradients = torch.autograd.grad(loss, factors)
+            gradients = torch.autograd.grad(risk(combined(factors), *given, functions), factors)
             with torch.no_grad():
                 for V, g in zip(factors, gradients, strict=True):
                     V -= LR * g / (g.norm(dim=(-2, -1), keepdim=True) + EPS)
@@ -111,7 +111,7 @@ def autograd_loop(
 
 
 def jax_training(
-    risk: Risk, f: str, batch: ProblemBatch, start: Sequence[Tensor], steps: int, exact: bool
+    risk: Risk, batch: ProblemBatch, start: Sequence[Tensor], steps: int, exact: bool
 ) -> Callable[[], Any]:
     """Return the compiled training of the whole batch by JAX, which returns W."""
     import jax
@@ -133,10 +133,10 @@ def jax_training(
 
     exact_softmax.defvjp(lambda logits: (jax.nn.softmax(logits, -1),) * 2, backward)
     softmax = exact_softmax if exact else jax.nn.softmax
-    function = {"softplus": jax.nn.softplus, "log": jnp.log}[f]
+    functions = SimpleNamespace(softmax=softmax, softplus=jax.nn.softplus, log=jnp.log)
 
     def loss(factors: Any, *given: Any) -> Any:
-        return risk(combined(factors), *given, softmax, function)
+        return risk(combined(factors), *given, functions)
 
     def one(factors: Any, *given: Any) -> Any:
         def step(factors: Any, _: Any) -> Any:
@@ -158,7 +158,6 @@ def compare(
     title: str,
     ours: Callable[[ProblemBatch, int], Tensor],
     risk: Risk,
-    f: str,
     batch: ProblemBatch,
     start: Sequence[Tensor],
     steps: int,
@@ -167,35 +166,26 @@ def compare(
 ) -> None:
     """Print microseconds per instance and step, the ratios, and how far the peers' W is from ours.
 
-    `ours` takes (batch, steps) to W (B, ..., d, d); the risk needs the function `f`; `start` has
-    the factors, each (B, ..., d, m); `exact`: the peers' softmax has a backward pass that does not
-    cancel.
+    `ours` takes (batch, steps) to W (B, ..., d, d); `start` has the factors, each (B, ..., d, m);
+    `exact`: the peers' softmax has a backward pass that does not cancel.
     """
-    few = batch.take(slice(FEW)), [V[:FEW] for V in start]
-    peer = jax_training(risk, f, batch, start, steps, exact)
+    few = risk, batch.take(slice(FEW)), [V[:FEW] for V in start], LOOP_STEPS, exact
+    peer, count = jax_training(risk, batch, start, steps, exact), batch.B * steps
     compiling = seconds(peer)[0]
-    count = batch.B * steps
-    best = best_in_turn(
-        {
-            "ours": (lambda: ours(batch, steps), count),
-            "0 steps": (lambda: ours(batch, 0), count),
-            "loop": (lambda: autograd_loop(risk, f, *few, LOOP_STEPS, exact), FEW * LOOP_STEPS),
-            "jax": (peer, count),
-        },
-        repeats,
-    )
+    works = {
+        "ours": (lambda: ours(batch, steps), count),
+        "0 steps": (lambda: ours(batch, 0), count),
+        "loop": (lambda: autograd_loop(*few), FEW * LOOP_STEPS),
+        "jax": (peer, count),
+    }
+    best = best_in_turn(works, repeats)
     print(f"{title}, B = {batch.B}, {steps} steps; JAX compiles {compiling:.1f} s")
     for name, spent in best.items():
-        ratios = [one / mine for one, mine in zip(spent, best["ours"], strict=True)]
-        print(
-            f"  {name:8} {spent[0]:9.3f} us on the clock, {spent[1]:9.3f} of the processors;"
-            f" {ratios[0]:.2f} and {ratios[1]:.2f} times ours",
-            flush=True,
-        )
-    mine, again = ours(few[0], LOOP_STEPS), jax_training(risk, f, *few, LOOP_STEPS, exact)()
-    for name, W in (
-        ("loop", autograd_loop(risk, f, *few, LOOP_STEPS, exact)),
-        ("jax", torch.tensor(again.tolist(), dtype=mine.dtype)),
-    ):
+        clock, processors = (one / mine for one, mine in zip(spent, best["ours"], strict=True))
+        times = f"{spent[0]:9.3f} us on the clock, {spent[1]:9.3f} of the processors"
+        print(f"  {name:8} {times}; {clock:.2f} and {processors:.2f} times ours", flush=True)
+    mine, again = ours(few[1], LOOP_STEPS), jax_training(*few)()
+    peers = {"loop": autograd_loop(*few), "jax": torch.tensor(again.tolist(), dtype=mine.dtype)}
+    for name, W in peers.items():
         error = (W - mine).abs().max() / mine.abs().max()
         print(f"  {name}: W differs by {error:.0e} after {LOOP_STEPS} steps", flush=True)

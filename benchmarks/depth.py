@@ -31,13 +31,13 @@ def ours(batch: ProblemBatch, rule: str, steps: int) -> LayerTrajectory:
     return attnsvm.train_layers(batch, MODEL, rule, steps=steps, lr=LR, record_every=every)
 
 
-def risk(W: Any, X: Any, Z: Any, Y: Any, v: Any, softmax: Any, softplus: Any) -> Any:
+def risk(W: Any, X: Any, Z: Any, Y: Any, v: Any, F: Any) -> Any:
     """Return the risk of an instance, in arrays of torch or JAX."""
     rows = X
     for layer in range(LAYERS):
         queries = rows[:, :1] if layer == LAYERS - 1 else rows
-        rows = (queries + softmax(queries @ W[layer].mT @ rows.mT) @ rows) / 2**0.5
-    return softplus(-Y * (rows[:, 0] @ v)).mean()
+        rows = (queries + F.softmax(queries @ W[layer].mT @ rows.mT) @ rows) / 2**0.5
+    return F.softplus(-Y * (rows[:, 0] @ v)).mean()
 
 
 def peak(size: int, options: dict[str, Any]) -> float:
@@ -62,8 +62,7 @@ def main() -> None:
         compare(
             f"{SHAPE} {LAYERS} layers, {rule}",
             lambda batch, steps, rule=rule: ours(batch, rule, steps).weights.W[:, :, 0],
-            risk, "softplus", batch, [V[:, :, 0].contiguous() for V in factors], steps, REPEATS,
-            exact=True,
+            risk, batch, [V[:, :, 0].contiguous() for V in factors], steps, REPEATS, exact=True,
         )  # fmt: skip
     print_head("trained", "instances", "peak memory over start", "KiB an instance")
     for name, options in MEMORY.items():

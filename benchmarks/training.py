@@ -12,6 +12,7 @@ of a batch in chunks.
 import argparse
 import sys
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import torch
@@ -22,49 +23,50 @@ from attnsvm.problem import ProblemBatch
 from attnsvm.training import train_chunks
 from benchmarks._measure import best_in_turn, compare, seconds, with_peak
 
-SHAPES = ((3, 4, 10), (5, 5, 5), (6, 8, 10), (15, 5, 20), (8, 16, 32), (2, 64, 64), (32, 8, 8))
-NEXT_TOKENS = ((6, 4, 8), (24, 4, 8))
-CLASSES = ((10, 3, 5), (50, 4, 10))
 BATCHES = (100, 1000)
 DIMENSIONS = (48, 512, 4096)
 
 
-def risk(W: Any, X: Any, Z: Any, Y: Any, v: Any, softmax: Any, softplus: Any) -> Any:
+def risk(W: Any, X: Any, Z: Any, Y: Any, v: Any, F: Any) -> Any:
     """Return the risk of an instance, in arrays of torch or JAX."""
-    s = softmax((X @ (Z @ W.mT)[..., None])[..., 0])
-    return softplus(-Y * ((s[:, None] @ X)[:, 0] @ v)).mean()
+    s = F.softmax((X @ (Z @ W.mT)[..., None])[..., 0])
+    return F.softplus(-Y * ((s[:, None] @ X)[:, 0] @ v)).mean()
 
 
-def risk_of_labels(W: Any, X: Any, Z: Any, Y: Any, v: Any, softmax: Any, log: Any) -> Any:
+def risk_of_labels(W: Any, X: Any, Z: Any, Y: Any, v: Any, F: Any) -> Any:
     """Return the risk of next tokens, with a row v_i for each sample."""
-    s = softmax((X @ (Z @ W.mT)[..., None])[..., 0])
-    return -log(((s[:, None] @ X)[:, 0] * v).sum(-1)).mean()
+    s = F.softmax((X @ (Z @ W.mT)[..., None])[..., 0])
+    return -F.log(((s[:, None] @ X)[:, 0] * v).sum(-1)).mean()
 
 
-def risk_of_classes(W: Any, X: Any, Z: Any, Y: Any, v: Any, softmax: Any, log: Any) -> Any:
+def risk_of_classes(W: Any, X: Any, Z: Any, Y: Any, v: Any, F: Any) -> Any:
     """Return the cross-entropy of a linear classifier, whose labels are at the ones of v."""
     K = X.shape[-2]
-    return -log((softmax(Z @ W[:K].mT) * v[..., :K]).sum(-1)).mean()
+    return -F.log((F.softmax(Z @ W[:K].mT) * v[..., :K]).sum(-1)).mean()
 
 
-def beside_peers(shape: tuple[int, int, int], B: int, rule: str, steps: int, repeats: int) -> None:
+Shape = tuple[int, int, int]
+SHAPES = ((3, 4, 10), (5, 5, 5), (6, 8, 10), (15, 5, 20), (8, 16, 32), (2, 64, 64), (32, 8, 8))
+DATA: dict[str, tuple[str, Any, tuple[Shape, ...]]] = {
+    "sphere": ("logistic", risk, SHAPES),
+    "token_graph": ("log", risk_of_labels, ((6, 4, 8), (24, 4, 8))),
+    "classes": ("log", risk_of_classes, ((10, 3, 5), (50, 4, 10))),
+}
+"""Data -> the loss, the risk for the peers, and the shapes."""
+
+
+def beside_peers(data: str, shape: Shape, B: int, rule: str, steps: int, repeats: int) -> None:
     """Print microseconds per instance-step and ratios."""
-    n, T, d = shape
-    loss, data, function = "logistic", "sphere", (risk, "softplus")
-    if shape in NEXT_TOKENS:
-        loss, data, function = "log", "token_graph", (risk_of_labels, "log")
-    if shape in CLASSES:
-        loss, data, function = "log", "classes", (risk_of_classes, "log")
-    batch = attnsvm.sample(
-        data, n=n, d=d, trials=B, **({"K": T} if data == "classes" else {"T": T})
-    )
+    (n, T, d), (loss, peers_risk, _) = shape, DATA[data]
+    tokens = {"K" if data == "classes" else "T": T}
+    batch = attnsvm.sample(data, n=n, d=d, trials=B, **tokens)
 
     def ours(batch: ProblemBatch, steps: int) -> Tensor:
         return attnsvm.train(batch, rule, loss=loss, steps=steps).W
 
     path = attnsvm.train(batch, rule, steps=0)
     start = (path.W,) if path.K is None or path.Q is None else (path.K, path.Q)
-    compare(f"{shape}, {rule}, {data}", ours, *function, batch, start, steps, repeats)
+    compare(f"{shape}, {rule}, {data}", ours, peers_risk, batch, start, steps, repeats)
 
 
 def dimensions(steps: int, repeats: int, trials: int = 100) -> None:
@@ -114,11 +116,10 @@ def main(words: Sequence[str] = ()) -> None:
     compiling = seconds(lambda: [attnsvm.train(one, rule, steps=1) for rule in ("w", "kq")])[0]
     print(f"our kernels ready after {compiling:.1f} s (0 when cached)")
     print(f"microseconds per instance-step, {arguments.steps} steps")
-    labels = (*NEXT_TOKENS, *CLASSES)
-    for shape in labels if arguments.labels else (*SHAPES, *labels):
-        for B in BATCHES:
-            for rule in ("w",) if shape in CLASSES else ("w", "kq"):
-                beside_peers(shape, B, rule, arguments.steps, arguments.repeats)
+    for data, (*_, shapes) in list(DATA.items())[arguments.labels :]:
+        for shape, B in product(shapes, BATCHES):
+            for rule in ("w",) if data == "classes" else ("w", "kq"):
+                beside_peers(data, shape, B, rule, arguments.steps, arguments.repeats)
     if not arguments.labels:
         dimensions(arguments.steps, arguments.repeats)
 

@@ -63,7 +63,10 @@ def _table(frames: SweepFrames) -> list[str]:
         fixed[name] = trials[name].max()
         trials = rows_of(trials, {name: fixed[name]})
         by.remove(name)
-    values = [name for name in shown.get("values", SHOWN["labels"]) if _has_values(trials, name)]
+    types = {name: trials["convergence"].eq(name) for name in TYPES}
+    trials = trials.assign(**{name: here for name, here in types.items() if here.any()})
+    values = [name for name in shown.get("values", SHOWN["labels"])
+              if name in trials and trials[name].notna().any()]  # fmt: skip
     rows = []
     for cell, part in groups(trials, by):
         known = [number(value, frames.axes.digits.get(name, 4)) for name, value in cell.items()]
@@ -82,19 +85,13 @@ def _label(name: str) -> str:
     return str(SHOWN["labels"].get(name, shown))
 
 
-def _has_values(trials: pd.DataFrame, name: str) -> bool:
-    if name in TYPES:
-        return "convergence" in trials and bool(trials["convergence"].eq(name).any())
-    return name in trials and bool(trials[name].notna().any())
-
-
 def _value(rows: pd.DataFrame, name: str) -> str:
     """Return the share of a flag, few whole numbers or their mean, the median of other numbers.
 
     They are of the instances with status ok; what is published counts the others too.
     """
     rows = rows if name.startswith("published_") else rows[rows["status"] == "ok"]
-    known = rows["convergence"].eq(name) if name in TYPES else rows[name].dropna()
+    known = rows[name].dropna()
     if known.empty:
         return "-"
     if pd.api.types.is_bool_dtype(known):

@@ -36,18 +36,6 @@ def run_experiment(name: str, directory: Path, overrides: Sequence[str]) -> Outc
     return Outcome(name, code, time.perf_counter() - begin)
 
 
-def write_overview(directory: Path, outcomes: Sequence[Outcome]) -> Path:
-    """Write `directory`/overview.html with every figure of every experiment on disk; return it."""
-    html = render(
-        "overview.html",
-        sections=[_section(directory, outcome) for outcome in outcomes],
-        total=duration(sum(outcome.wall_s for outcome in outcomes)),
-    )
-    target = directory / "overview.html"
-    write_atomically(target, html.encode())
-    return target
-
-
 def _section(directory: Path, outcome: Outcome) -> dict[str, Any]:
     """Return the part of the page on one experiment; `warning` says what is missing."""
     section = {"name": outcome.name, "wall": duration(outcome.wall_s)}
@@ -70,16 +58,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="python -m attnsvm.sweeps.overview",
         description="Run every experiment, draw all on one page.",
     )
-    parser.add_argument("--directory", type=Path, default=Path("multirun"), help="folder of runs")
-    parser.add_argument(
-        "--only", nargs="+", choices=experiments(), metavar="NAME", help="these experiments only"
-    )
-    parser.add_argument("overrides", nargs="*", help="for all of them, e.g. trials=20")
+    every, add = experiments(), parser.add_argument
+    add("--directory", type=Path, default=Path("multirun"), help="folder of runs")
+    add("--only", nargs="+", choices=every, metavar="NAME", help="these experiments only")
+    add("overrides", nargs="*", help="for all of them, e.g. trials=20")
     chosen = parser.parse_args(argv)
-    names = chosen.only or experiments()
+    names = chosen.only or every
     outcomes = [run_experiment(name, chosen.directory, chosen.overrides) for name in names]
+    total = duration(sum(outcome.wall_s for outcome in outcomes))
+    sections = [_section(chosen.directory, outcome) for outcome in outcomes]
     chosen.directory.mkdir(parents=True, exist_ok=True)
-    page = write_overview(chosen.directory, outcomes)
+    page = chosen.directory / "overview.html"
+    write_atomically(page, render("overview.html", sections=sections, total=total).encode())
     for outcome in outcomes:
         state = "complete" if outcome.exit_code == 0 else f"exit code {outcome.exit_code}"
         sys.stdout.write(f"{outcome.name:24} {outcome.wall_s:7.1f} s  {state}\n")

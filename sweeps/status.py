@@ -12,19 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from attnsvm import record
 from attnsvm.display.pace import doing, say
-from attnsvm.record import (
-    LOCK_FILE,
-    RUN_FILE,
-    STATES,
-    CorruptRecordError,
-    RunState,
-    duration,
-    kind_of,
-    one_line,
-    read_run,
-    states,
-)
 from attnsvm.record.plan import or_latest
 
 
@@ -40,7 +29,8 @@ def progress(directory: Path, pending: Iterable[str], done: int) -> Iterator[Non
             yield
     finally:
         if runs.total > done:
-            say(f"{runs.line()}, {duration(time.monotonic() - runs.begin)} in all", sys.stderr)
+            spent = record.duration(time.monotonic() - runs.begin)
+            say(f"{runs.line()}, {spent} in all", sys.stderr)
 
 
 class Runs:
@@ -61,13 +51,13 @@ class Runs:
             self._update()
         finished, left = sum(self.states.values()), len(self.open)
         elapsed = time.monotonic() - self.begin
-        locks = (self.directory / name / LOCK_FILE for name in self.open)
-        running = sum(kind_of(lock) == "a file" for lock in locks)
+        locks = (self.directory / name / record.LOCK_FILE for name in self.open)
+        running = sum(record.kind_of(lock) == "a file" for lock in locks)
         parts = [f"{self.done_before + self.states['done']} of {self.total} runs done"]
         parts += [f"{n} {state}" for state, n in sorted(self.states.items()) if state != "done"]
         parts += [f"{running} running"] if running else []
         parts += [f"{self.instances / elapsed:.3g} instances/s"] if self.instances else []
-        parts += [f"{duration(left * elapsed / finished)} left"] if finished and left else []
+        parts += [f"{record.duration(left * elapsed / finished)} left"] if finished and left else []
         return ", ".join(parts)
 
     def _update(self) -> None:
@@ -76,8 +66,8 @@ class Runs:
             if written in (None, self.open[name]):
                 continue
             try:
-                run = read_run(self.directory / name)
-            except (OSError, CorruptRecordError):
+                run = record.read_run(self.directory / name)
+            except (OSError, record.CorruptRecordError):
                 continue
             del self.open[name]
             self.states[run["state"]] += 1
@@ -85,15 +75,15 @@ class Runs:
 
     def _written(self, name: str) -> int | None:
         try:
-            return (self.directory / name / RUN_FILE).stat().st_mtime_ns
+            return (self.directory / name / record.RUN_FILE).stat().st_mtime_ns
         except OSError:
             return None
 
 
-def table(found: dict[str, RunState], everything: bool = False) -> str:
+def table(found: dict[str, record.RunState], everything: bool = False) -> str:
     """Return a line for every run that is not done, or for every run, and the counts."""
     rows = [
-        tuple(map(one_line, (state.state, name, _reason(state))))
+        tuple(map(record.one_line, (state.state, name, _reason(state))))
         for name, state in found.items()
         if everything or state.state != "done"
     ]
@@ -102,15 +92,15 @@ def table(found: dict[str, RunState], everything: bool = False) -> str:
     return "\n".join([*lines, summary(found)])
 
 
-def _reason(state: RunState) -> str:
+def _reason(state: record.RunState) -> str:
     place = state.run.get("place") if state.state == "failed" else ""
     return f"{state.reason} ({place})" if place else state.reason
 
 
-def summary(found: dict[str, RunState]) -> str:
+def summary(found: dict[str, record.RunState]) -> str:
     """Return the number of runs in each state, and of versions of the code if several."""
     counts = Counter(state.state for state in found.values())
-    listed = ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])
+    listed = ", ".join(f"{counts[state]} {state}" for state in record.STATES if counts[state])
     codes = {state.run.get("code") for state in found.values() if state.state == "done"}
     mixed = f"; records of {len(codes)} versions of the code" if len(codes) > 1 else ""
     return f"{len(found)} runs: {listed}{mixed}"
@@ -121,14 +111,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="attnsvm-status",
         description="The state of every run of a sweep, and the reason.",
-        epilog="; ".join(f"{state}: {meaning}" for state, meaning in STATES.items()),
+        epilog="; ".join(f"{state}: {meaning}" for state, meaning in record.STATES.items()),
     )
     add = parser.add_argument
     add("directory", type=Path, nargs="?", help="folder of a sweep, by default multirun/latest")
     add("--all", action="store_true", help="list the runs that are done as well")
     options = parser.parse_args(argv)
     try:
-        found = states(or_latest(options.directory))
+        found = record.states(or_latest(options.directory))
     except FileNotFoundError as error:
         sys.stderr.write(f"attnsvm-status: {error}\n")
         return 2

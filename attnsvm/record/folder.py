@@ -148,6 +148,10 @@ def write(folder: Path, parts: Iterable[RunRecord], origin: Mapping[str, Any]) -
                 counts.update(part.trials["status"])
                 timings.update(part.timings)
         (folder / RUN_FILE).unlink(missing_ok=True)
+    digests = {}
+    for name in TABLES:
+        with open(folder / name, "rb") as stream:
+            digests[name] = hashlib.file_digest(stream, "sha256").hexdigest()
     outcome = {
         "state": "done",
         "wanted": origin["config"]["trials"] * one_layer_problems(origin["config"]["model"]),
@@ -156,18 +160,9 @@ def write(folder: Path, parts: Iterable[RunRecord], origin: Mapping[str, Any]) -
         "statuses": dict(counts),
         "timings_s": dict(timings),
         "columns": declared.columns_digest(*of_run),
-        "files": _digests(folder),
+        "files": digests,
     }
     files.write_json(folder / RUN_FILE, {**origin, **outcome})
-
-
-def _digests(folder: Path) -> dict[str, str]:
-    """Return the sha256 of tables and arrays that this process has just written."""
-    found = {}
-    for name in TABLES:
-        with open(folder / name, "rb") as stream:
-            found[name] = hashlib.file_digest(stream, "sha256").hexdigest()
-    return found
 
 
 def write_failure(

@@ -205,7 +205,9 @@ def _read(file: pq.ParquetFile, schema: pa.Schema, room: int) -> pa.Table:
     table = file.read(use_threads=False)
     table.validate(full=True)  # also that words are UTF-8
     words = _words(schema)
-    _check_room(needed + sum(_length_of_words(table[name]) for name in words), room)
+    chunks = (part for name in words for part in table[name].chunks)
+    lengths = (pc.take(pc.binary_length(part.dictionary), part.indices) for part in chunks)
+    _check_room(needed + sum(pc.sum(of_rows).as_py() or 0 for of_rows in lengths), room)
     table = table.select(schema.names).cast(schema)  # without the metadata of the file
     for name in FILLED & set(schema.names):
         if table[name].null_count:
@@ -216,12 +218,6 @@ def _read(file: pq.ParquetFile, schema: pa.Schema, room: int) -> pa.Table:
                 shown = shortened(repr(word), 60)
                 raise CorruptRecordError(f"{name} is {shown}; must be a word")
     return table
-
-
-def _length_of_words(column: pa.ChunkedArray) -> int:
-    """Return the bytes of a column of words, each stored once, if every row had its own."""
-    lengths = (pc.take(pc.binary_length(part.dictionary), part.indices) for part in column.chunks)
-    return sum(pc.sum(part).as_py() or 0 for part in lengths)
 
 
 def _check_room(needed: int, room: int) -> None:

@@ -131,34 +131,30 @@ def _left_out(
     statuses = instances["status"].value_counts()
     listed = ", ".join(f"{count} {status}" for status, count in statuses.items())
     chosen, shown = (len(rows.drop_duplicates(row_key(rows))) for rows in (kept, known))
-    lines = [f"Instances: {len(instances)} ({listed or 'none'}); {shown} shown."]
-    if question.chosen:
-        lines.append(f"Only those with {', '.join(question.chosen)}.")
-    if others := len(instances) - chosen:
-        lines.append(f"Left out by status: {others}, shown are {', '.join(question.status)}.")
-    cells = [name for name in question.keys if name != question.x or question.kind != "scatter"]
-    cells = [name for name in cells if name != STEP]
-    if cells:
-        every, having = (len(rows[cells].drop_duplicates()) for rows in (instances, known))
-        if having < every:
-            lines.append(f"Cells without an instance that is shown: {every - having} of {every}.")
+    others = len(instances) - chosen
+    no_cell = (STEP, question.x) if question.kind == "scatter" else (STEP,)
+    by = [name for name in question.keys if name not in no_cell]
+    every, having = (len(rows[by].drop_duplicates()) if by else 0 for rows in (instances, known))
+    without, what = 0, "instances"
     if question.over_steps:
-        if without := int(kept[STEP].isna().sum()):
-            lines.append(f"Left out: {without} instances without a history of {question.y}.")
+        without, what = int(kept[STEP].isna().sum()), "points"
         kept = kept[kept[STEP].notna()]
     value, x = np.isfinite(floats(kept[question.y])), kept[question.x].notna()
-    what = "points" if question.over_steps else "instances"
-    if not value.all():
-        lines.append(f"Left out: {int((~value).sum())} {what} without a value of {question.y}.")
-    if (value & ~x).any():
-        lines.append(f"Left out: {int((~x & value).sum())} {what} without {question.x}.")
+    no_value, no_x = int((~value).sum()), int((~x & value).sum())
+    lines = [
+        (1, f"Instances: {len(instances)} ({listed or 'none'}); {shown} shown."),
+        (len(question.where), f"Only those with {', '.join(question.chosen)}."),
+        (others, f"Left out by status: {others}, shown are {', '.join(question.status)}."),
+        (every - having, f"Cells without an instance that is shown: {every - having} of {every}."),
+        (without, f"Left out: {without} instances without a history of {question.y}."),
+        (no_value, f"Left out: {no_value} {what} without a value of {question.y}."),
+        (no_x, f"Left out: {no_x} {what} without {question.x}."),
+    ]
     for axis in question.log:
         numbers = floats(known[question.x if axis == "x" else question.y])
-        if below := int((numbers <= 0).sum()):
-            lines.append(
-                f"{below} values of {axis} are not > 0: {notation.TABLES['logarithmic'][axis]}."
-            )
-    return lines
+        below, shown_as = int((numbers <= 0).sum()), notation.TABLES["logarithmic"][axis]
+        lines.append((below, f"{below} values of {axis} are not > 0: {shown_as}."))
+    return [line for count, line in lines if count]
 
 
 # --- the figure -----------------------------------------------------------------------------------
@@ -171,39 +167,35 @@ def figure(
 
     `make` returns an empty figure of a size in inches.
     """
-    names = {r: name for r in ("row", "col", "hue") if (name := getattr(question, r)) is not None}
     cells = CellAxes.of(table[[name for name in question.keys if name in table]])
-    statistic: str = "share" if "share" in table else question.estimator
-    short = question.kind == "heatmap"
-    y, x_label = notation.column(question.y), notation.column(question.x)
-    if question.kind == "scatter":
+    kind, y, statistic = question.kind, notation.column(question.y), str(question.estimator)
+    if kind == "scatter":
         statistic = question.y
-    label = f"share of {y}" if statistic == "share" else f"{statistic} {y}"
-    label = y if question.kind in ("scatter", "box") and statistic != "share" else label
-    labelled = table.assign(
-        used=table.get("used", 1),
-        value=floats(table[statistic]),
-        **{
-            f"({r})": labels(cells, table, [name], short and r == "hue")
-            for r, name in names.items()
-        },
-    )
-    labelled = labelled[labelled[question.x].notna()]
+    elif "share" in table:
+        statistic = "share"
+    words = {"share": "share of ", "mean": "mean ", "median": "median "}
+    before = "" if kind == "box" and statistic != "share" else words.get(statistic, "")
     scale: Any = "log" if "y" in question.log else "share" if statistic == "share" else "linear"
     given: dict[str, Any] = {
-        **{role: f"({role})" for role in names}, "panels": Panel(label, scale), "share_x": True,
-        "x_label": x_label, "nothing": "no instance", "make": make,
-        "title": "" if question.hue else None,
+        "panels": Panel(before + y, scale), "share_x": True, "x_label": notation.column(question.x),
+        "nothing": "no instance", "make": make, "title": "" if question.hue else None,
     }  # fmt: skip
-    if question.kind == "heatmap":
-        return _heatmaps(labelled, question, cells, given, label)
-    if question.kind == "box":
+    labelled = table.assign(used=table.get("used", 1), value=floats(table[statistic]))
+    for role, name in question.parts:
+        if role != "x":
+            given[role] = f"({role})"
+            short = (role, kind) == ("hue", "heatmap")
+            labelled[given[role]] = labels(cells, table, [name], short)
+    labelled = labelled[labelled[question.x].notna()]
+    if kind == "heatmap":
+        return _heatmaps(labelled, question, cells, given, before + y)
+    if kind == "box":
         return _boxes(labelled, question, cells, given)
     x = floats(labelled[question.x])
     few = len(np.unique(x)) <= 8 and "x" not in question.log
     return facets(
         labelled.assign(**{question.x: x}), question.x, "value", **given, log_x="x" in question.log,
-        mark=points if question.kind == "scatter" else curve, ticks=x if few else (),
+        mark=points if kind == "scatter" else curve, ticks=x if few else (),
     )  # fmt: skip
 
 

@@ -159,9 +159,8 @@ class Plateau(OverSteps):
         pairs = pd.DataFrame(parts).reset_index()
         pairs["ratio"] = pairs["end"] / pairs["before"].where(pairs["before"] > 0)
         falls = statistics.summaries(pairs, [*by, "quantity"], "ratio", "median")
-        ends = statistics.summaries(pairs, [*by, "quantity"], "end", "median")
-        for name in ("median", "low", "high"):  # of the same groups
-            falls[f"end_{name}"] = ends[name]
+        ends = statistics.summaries(pairs, [*by, "quantity"], "end", "median")  # same groups
+        falls = falls.join(ends[["median", "low", "high"]].add_prefix("end_"))
         return {**super().tables(frames), f"{self.name}_fall": falls}
 
 
@@ -173,15 +172,14 @@ class OverRadii(OverSteps):
 
         The share is over the paths whose tokens have a type of convergence.
         """
-        by, trials = frames.axes.besides(), frames.trials
-        history = history_of(frames, certified(frames), by).rename(columns={"step": "radius"})
-        history = history[history["quantity"].isin(self.quantities) & (history["radius"] > 0)]
+        trials = frames.trials
+        table = over_steps(frames, self.quantities, self.statistic)
+        table = table.rename(columns={"step": "radius"})
         typed = trials["convergence"].isin(SELECTED) & ~trials["status"].isin(UNTYPED)
         optimal = trials.assign(optimal=(trials["convergence"] == "global").where(typed))
-        keys = [*by, "quantity", "radius"]
         return {
-            self.name: statistics.summaries(history, keys, "value", self.statistic),
-            f"{self.name}_optimal": statistics.shares(optimal, by, "optimal"),
+            self.name: table[table["radius"] > 0].reset_index(drop=True),
+            f"{self.name}_optimal": statistics.shares(optimal, frames.axes.besides(), "optimal"),
             f"{self.name}_counts": outcomes(trials, frames.axes),
         }
 

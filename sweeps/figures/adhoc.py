@@ -43,8 +43,7 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
         "usable": statistics.shares(trials, by, "ok"),
     }
     for table in found.values():
-        cells = table[by].itertuples(index=False, name=None) if by else [()] * len(table)
-        names = [frames.axes.label(dict(zip(by, cell, strict=True))) or "all" for cell in cells]
+        names = [frames.axes.label(cell) or "all" for cell in table[by].to_dict("records")]
         table.insert(len(by), "cell", pd.Series(names, table.index, dtype=str))
     outcomes = found["outcomes"]
     total = outcomes.groupby("cell")["count"].transform("sum")

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from .. import statistics, style
@@ -14,7 +15,6 @@ from ._numbers import means_of, outcomes
 
 X = ("n", "T", "d", "signal", "parameterization")
 MEASURED = ("held_out_optimal", "held_out_excess")
-PANEL = panel_of("held_out_optimal")
 
 
 def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
@@ -38,28 +38,32 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     }
 
 
-def _signals(column: "pd.Series[float]") -> "pd.Series[Any]":
-    """Return the names of the strengths of the signal."""
-    values = sorted(column.unique())
-    return named(column, {v: f"signal {number(v)}" if v else "no signal" for v in values})
+def _by_signal(
+    table: pd.DataFrame, x: str, statistic: str, **look: Any
+) -> tuple[Figure, np.ndarray]:
+    """Return a panel for each strength of the signal, x in powers of two."""
+    values = sorted(table["signal"].unique())
+    names = {v: f"signal {number(v)}" if v else "no signal" for v in values}
+    fig, (grid,) = facets(
+        table.assign(column=named(table["signal"], names)), x, statistic, hue="curve", col="column",
+        panels=panel_of("held_out_optimal"), share_x=False, **look,
+    )  # fmt: skip
+    for ax in grid:
+        ax.set_xscale("log", base=2)
+    return fig, grid
 
 
 def _over_samples(tables: Tables, axes: CellAxes) -> Figure:
     table = tables["generalisation"]
-    shares = table[table["measured"] == "held_out_optimal"] if len(table) else table
-    shares = shares.assign(
-        curve=named(shares["parameterization"], RULES), column=_signals(shares["signal"])
-    )
-    fig, (grid,) = facets(
-        shares, "n", "mean", hue="curve", col="column", panels=PANEL, share_x=False,
-        x_label="samples trained on, $n$", nothing="no trained instance",
-    )  # fmt: skip
+    shares = table[table["measured"] == "held_out_optimal"]
+    shares = shares.assign(curve=named(shares["parameterization"], RULES))
+    label = "samples trained on, $n$"
+    fig, grid = _by_signal(shares, "n", "mean", x_label=label, nothing="no trained instance")
     for ax in grid:
         for T in shares["T"].unique():
             ax.axhline(1 / T, color="0.5", linestyle=":", linewidth=1)
             ax.text(1, 1 / T, "chance ", ha="right", va="top", fontsize=6.5, color="0.4",
                     transform=ax.get_yaxis_transform())  # fmt: skip
-        ax.set_xscale("log", base=2)
         style.ticks_at(ax, shares["n"])
     return fig
 
@@ -68,14 +72,10 @@ def _over_margin(tables: Tables, axes: CellAxes) -> Figure:
     table = tables["generalisation_margins"]
     table = table[table["parameterization"] == "w"]
     names = {n: f"$n={number(n)}$" for n in sorted(table["n"].unique())}
-    table = table.assign(used=1, curve=named(table["n"], names), column=_signals(table["signal"]))
-    fig, (grid,) = facets(
-        table, "margin", "held_out_optimal", hue="curve", col="column", panels=PANEL, mark=points,
-        share_x=False, x_label=r"margin $1/\|W_{\mathrm{mm}}\|_F$",
-    )  # fmt: skip
-    for ax in grid:
-        ax.set_xscale("log", base=2)
-    return fig
+    return _by_signal(
+        table.assign(used=1, curve=named(table["n"], names)), "margin", "held_out_optimal",
+        mark=points, x_label=r"margin $1/\|W_{\mathrm{mm}}\|_F$",
+    )[0]  # fmt: skip
 
 
 draw = paged(

@@ -13,7 +13,7 @@ from ..cells import groups, row_key
 from ..facets import Panel, facets, matrix
 from ..notation import VALUES, label
 from . import MOST_CURVES, CellAxes, Drawing, Figure, Pages, SweepFrames, Tables, _selections, paged
-from ._numbers import certified, history_of, outcomes
+from ._numbers import certified, history_of, joined, outcomes
 
 GAP, GAP_OVER_STEPS = "_margin_gap", "margin_gap_"
 """End of the column in trials, after the norm; beginning of the quantity in history, before it."""
@@ -72,27 +72,20 @@ class Geometry:
         long["margin_in"] = long["margin_in"].map(names)
         history = history_of(frames, trials, keys)
         curves = history[history["quantity"].astype(str) == GAP_OVER_STEPS + history["own"]]
-        return {
+        found = {
             self.name: statistics.summaries(long, [*keys, "margin_in"], "value", "median"),
             f"{self.name}_steps": statistics.summaries(curves, [*keys, "step"], "value", "median"),
             f"{self.name}_tokens": _selections.of_pairs(frames),
             f"{self.name}_counts": outcomes(frames.trials, frames.axes),
-            **self._ends(frames, trials, keys),
         }
-
-    def _ends(
-        self, frames: SweepFrames, trials: pd.DataFrame, keys: list[str]
-    ) -> dict[str, pd.DataFrame]:
-        """Return the table of where instances end, of sweeps over many settings."""
-        if self.room <= MOST_CURVES:
-            return {}
-        trials = trials.assign(reached=_reached(frames, trials))
-        return {f"{self.name}_reached": statistics.counts(trials, [*keys, "reached"])}
+        if self.room > MOST_CURVES:
+            ends = trials.assign(reached=_reached(frames, trials))
+            found[f"{self.name}_reached"] = statistics.counts(ends, [*keys, "reached"])
+        return found
 
     def draw(self, tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
         """Return the map and the curves, or several of each."""
-        steps = f"{self.name}_steps"
-        reached = f"{self.name}_reached"
+        steps, reached = f"{self.name}_steps", f"{self.name}_reached"
         pages = (
             Pages(self.name, lambda t, a: _map(t[self.name], t.get(reached), a), room=self.room),
             Pages(steps, lambda t, a: _steps(t[steps], a), room=MOST_CURVES),
@@ -109,8 +102,7 @@ def _with_own(trials: pd.DataFrame) -> pd.DataFrame:
     own = trials["optimizer"].map(OWN)
     if "norm" in trials:
         own = own.where(trials["optimizer"] != "steepest", trials["norm"])
-    if "parameterization" in trials:
-        own = own.where(trials["parameterization"] != "kq", own.map(OF_FACTORS))
+    own = own.where(trials["parameterization"] != "kq", own.map(OF_FACTORS))
     return trials.assign(own=own.fillna(""))
 
 
@@ -130,23 +122,19 @@ def _reached(frames: SweepFrames, trials: pd.DataFrame) -> list[str]:
     decays = trials.get("weight_decay", pd.Series(0.0, trials.index)) > 0
     decays &= "constrained_max" in trials
     found = []
-    for key, decaying, (_, row) in zip(
-        trials[keys].itertuples(index=False, name=None), decays, trials.iterrows(), strict=True
-    ):
+    for _, row in trials.assign(decays=decays).iterrows():
+        key, end = tuple(row[keys]), "undecided"
         gaps = {norm: row[norm + GAP] for norm in NORMS if pd.notna(row.get(norm + GAP))}
         names, growing = [f"{GAP_OVER_STEPS}{norm}" for norm in gaps], "W_norm"
-        if decaying:
+        if row["decays"]:
             gaps = {f"ball of {norm}": row[f"constrained_{norm}"] for norm in BALLS}
             names, growing = [f"constrained_{norm}" for norm in BALLS], "step"
         (norm, least), *others = sorted(gaps.items(), key=lambda one: one[1]) or [("", np.nan)]
         if least <= REACHED and others and others[0][1] - least > APART:
-            found.append(norm)
-        elif decaying and row["own"] not in BALLS:
-            found.append("undecided")
+            end = norm
         elif least > REACHED and key in curves and settled(curves[key], names, growing):
-            found.append("none")
-        else:
-            found.append("undecided")
+            end = "none" if not row["decays"] or row["own"] in BALLS else "undecided"
+        found.append(end)
     return found
 
 
@@ -241,15 +229,11 @@ def _optimizers(table: pd.DataFrame, axes: CellAxes) -> list[tuple[str, pd.DataF
     names = [name for name in axes.besides() if name in table]
     cells = list(groups(table, names))
     for left_out in (STEPS, ()) if len(cells) > MOST_CURVES else ((),):
-        parts = [
-            (
-                label(axes, {name: cell[name] for name in cell if name not in left_out}) or "all",
-                part,
-            )
-            for cell, part in cells
-        ]
-        if len({words for words, _ in parts}) == len(parts):
+        told = [name for name in names if name not in left_out]
+        words = [label(axes, {name: cell[name] for name in told}) or "all" for cell, _ in cells]
+        if len(set(words)) == len(words):
             break
+    parts = zip(words, (part for _, part in cells), strict=True)
     return sorted(parts, key=lambda named: (_place(named[1]["own"].iloc[0]), named[0]))
 
 
@@ -267,11 +251,10 @@ def _place(norm: str) -> tuple[int, str]:
 def _steps(table: pd.DataFrame, axes: CellAxes) -> Figure:
     rows = [
         part.assign(curve=f"{label}: {_word(part['own'].iloc[0])} margin")
-        for label, part in _optimizers(table, axes)
+        for label, part in _optimizers(table[table["step"] > 0], axes)
     ]
-    table = pd.concat(rows) if rows else table
     panel = Panel("margin gap in its own norm", "log")
     return facets(
-        table[table["step"] > 0], "step", "median", hue="curve", panels=panel, x_label="step",
+        joined(rows, [*table]), "step", "median", hue="curve", panels=panel, x_label="step",
         log_x=True, height=2.2, nothing="no margin gap over the steps on record",
     )[0]  # fmt: skip

@@ -113,15 +113,13 @@ def _heads(
     """
     level = 1 - (1 - statistics.LEVEL) / len(NULLS)
     controls = statistics.paired_means(differences, [*keys, "null"], "difference", level)
-    rows = []
-    for key, part in controls.groupby(keys, dropna=False, sort=True):
-        known = part[part["used"] >= 2].sort_values("mean")
-        least = [*known[["mean", "low", "high"]].min(), known["p_value"].max()]
-        all_four = len(known) == len(NULLS)
-        found = [known["null"].iloc[0], *least] if all_four else ["", *[np.nan] * 4]
-        rows.append([*key, int(part["used"].min()), *found])
-    columns = [*keys, "used", "null", "lean", "low", "high", "p_value"]
-    heads = pd.DataFrame(rows, columns=columns)
+    known = controls[controls["used"] >= 2].sort_values("mean").groupby(keys, dropna=False)
+    least = known.agg(
+        null=("null", "first"), lean=("mean", "min"), low=("low", "min"), high=("high", "min"),
+        p_value=("p_value", "max"),
+    )[known.size() == len(NULLS)]  # fmt: skip
+    heads = controls.groupby(keys, dropna=False)["used"].min().reset_index()
+    heads = heads.merge(least.reset_index(), "left", on=keys).fillna({"null": ""})
     for name, any_dependence in (("", False), ("_any_dependence", True)):
         heads[f"adjusted{name}"] = np.nan
         for _, part in groups(heads, by):
@@ -145,14 +143,12 @@ def _optimality(trials: pd.DataFrame, by: list[str]) -> pd.DataFrame:
         trials = trials[trials["tokens"] != "multi"]
     known = trials["status"].isin(USED)
     rows = []
-    for column, quantity in OPTIMALITY.items():
-        if column not in trials:
-            continue
+    for column in (name for name in OPTIMALITY if name in trials):
         shares = trials[[*keys, "control"]].assign(
             share=trials[column].astype("float64").where(known),
             chance=trials[f"{column}_chance"].astype("float64"),
         )
-        rows.append(_beside_controls(shares, keys).assign(quantity=quantity))
+        rows.append(_beside_controls(shares, keys).assign(quantity=OPTIMALITY[column]))
     if not rows:
         return pd.DataFrame(columns=[*by, "quantity", "control"])
     pairs = pd.concat(rows, ignore_index=True)

@@ -45,31 +45,26 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
 
 def _certified(trials: pd.DataFrame, norm: str) -> pd.DataFrame:
     usable = trials["status"].isin(("ok", "infeasible", "undecided", "unconstrained"))
-    verdict = trials[f"{norm}_status"].where(usable)
-    solved = verdict.isin(("solved", "unconstrained"))
-    infeasible, undecided = verdict.isin(("infeasible",)), verdict.isin(("undecided",))
-    rank, tied = trials[f"{norm}_rank"].where(solved), trials["status"] == "tie"
-    return trials.assign(
-        rank=rank,
-        nothing=infeasible.astype("boolean").where(solved | infeasible),
-        undecided=undecided,
-        tied=tied,
-        unranked=solved & rank.isna(),
-        set_aside=~tied & ~(solved | undecided | infeasible),
-    )
+    verdict = trials[f"{norm}_status"].where(usable, trials["status"].where(~usable))
+    nothing = verdict.map({"infeasible": True, "solved": False, "unconstrained": False})
+    rank = trials[f"{norm}_rank"].where(nothing.eq(False))
+    left_out = verdict.map({"tie": "tied", "undecided": "undecided"}).fillna("set_aside")
+    left_out = left_out.where(nothing.isna(), "").mask(nothing.eq(False) & rank.isna(), "unranked")
+    return trials.assign(rank=rank, nothing=nothing.astype("boolean"), left_out=left_out)
 
 
 def _published(trials: pd.DataFrame, norm: str) -> pd.DataFrame:
     rank, status = trials[f"published_{norm}_rank"], trials[f"published_{norm}_status"]
     nothing = ~status.isin(("optimal", "optimal_inaccurate")).astype("boolean")  # no matrix
-    found = trials.assign(rank=rank, nothing=nothing.where(rank.notna()), set_aside=rank.isna())
-    return found.assign(undecided=False, tied=False, unranked=False)
+    left_out = rank.isna().map({True: "set_aside", False: ""})
+    return trials.assign(rank=rank, nothing=nothing.where(rank.notna()), left_out=left_out)
 
 
 def _row_per_cell(trials: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     ranks = statistics.summaries(trials, by, "rank")
     nothing = statistics.shares(trials, by, "nothing")[["count", "share", "low", "high"]]
-    counts = trials.groupby(by, dropna=False, sort=True)[COUNTED].sum().astype(int)
+    counted = trials.assign(**{name: trials["left_out"] == name for name in COUNTED})
+    counts = counted.groupby(by, dropna=False, sort=True)[COUNTED].sum().astype(int)
     return pd.concat(
         [
             ranks[by].assign(trials=ranks["used"] + ranks["excluded"], used=ranks["used"]),

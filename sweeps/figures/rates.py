@@ -47,8 +47,7 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     """
     by = frames.axes.besides()
     trials = frames.trials[frames.trials["status"].isin(USED)]
-    if "frobenius_status" in trials:
-        trials = trials[trials["frobenius_status"] == "solved"]
+    trials = trials[trials["frobenius_status"] == "solved"]
     history = history_of(frames, trials, by)
     instance = list(dict.fromkeys([*by, "run", "seed"]))
     shown = [*(q for q in QUANTITIES if "excess" not in q), LOG_EXCESS, "W_norm"]
@@ -123,8 +122,7 @@ def _exponents(logs: pd.DataFrame, keys: list[str], cells: list[str]) -> pd.Data
     slopes["change"] = slopes["slope"] - last
     local = statistics.summaries(slopes, cells, "slope", "median")
     changes = statistics.summaries(slopes, cells, "change", "median")  # of the same groups
-    for name in ("median", "low", "high"):
-        local[f"change_{name}"] = changes[name]
+    local = local.join(changes[["median", "low", "high"]].add_prefix("change_"))
     spans = slopes.groupby(cells, dropna=False)["span"].median().reset_index()
     return local.merge(spans, on=cells, how="left")
 
@@ -163,10 +161,6 @@ def _over_norm(tables: Tables, axes: CellAxes) -> Figure:
     return fig
 
 
-def _over_steps(tables: Tables, axes: CellAxes) -> Figure:
-    return _figure(tables, axes, "step", QUANTITIES)[0]
-
-
 def _figure(
     tables: Tables, axes: CellAxes, x: str, quantities: Iterable[str]
 ) -> tuple[Figure, np.ndarray]:
@@ -197,5 +191,5 @@ def notes(tables: Tables, axes: CellAxes) -> list[str]:
 
 draw = paged(
     Pages("rates", _over_norm, notes, room=MOST_CURVES),
-    Pages("rates_steps", _over_steps, notes, room=MOST_CURVES),
+    Pages("rates_steps", lambda *of: _figure(*of, "step", QUANTITIES)[0], notes, room=MOST_CURVES),
 )

@@ -177,15 +177,14 @@ def _panel(ax: Axes, parts: Tables, looks: Mapping[Any, Look], step: float | Non
         colour, marker = looks[i]["color"], looks[i]["marker"]
         for _, ray in rays[rays["sample"] == i].iterrows():
             _ray(ax, ray, colour, reach)
-        for _, token in mine.iterrows():
-            size = 24 if step is None else 8 + 90 * attention[i, token["token"]]
-            filled = token["selected"] if step is None else attention[i, token["token"]] > 0.5
-            ax.scatter(token["x"], token["y"], s=size, marker=marker, edgecolors=colour,
-                       facecolors=colour if filled else "white", linewidths=1.2,
-                       zorder=3)  # fmt: skip
-            if token["optimal"]:
-                ax.scatter(token["x"], token["y"], s=95, facecolors="none", edgecolors=style.INK,
-                           linewidths=0.8, zorder=2)  # fmt: skip
+        share = attention[i].loc[mine["token"]].to_numpy()
+        size, filled = (24, mine["selected"]) if step is None else (8 + 90 * share, share > 0.5)
+        ax.scatter(mine["x"], mine["y"], s=size, marker=marker, edgecolors=colour,
+                   facecolors=np.where(filled, colour, "white"), linewidths=1.2,
+                   zorder=3)  # fmt: skip
+        best = mine[mine["optimal"]]
+        ax.scatter(best["x"], best["y"], s=95, facecolors="none", edgecolors=style.INK,
+                   linewidths=0.8, zorder=2)  # fmt: skip
         path = walked[(walked["sample"] == i) & (walked["token"] == 0)]
         _path(ax, path.sort_values("step"), colour, unit)
     ends = -reach, reach
