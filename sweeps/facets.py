@@ -128,7 +128,6 @@ def facets(
     apart: float = 0.0,
     height: float = 1.7,
     share_x: bool | Literal["row", "col"] = "col",
-    share_y: bool = True,
     mark: Mark | None = None,
     nothing: str = "no certified instance",
     title: str | None = None,
@@ -140,7 +139,7 @@ def facets(
     `hue`, `row` and `col` are columns of words (see `labels`, `named`): categories are all shown,
     in their order, other values in that of the table. Rows with `used` = 0 and without the
     statistic are not drawn. `panels` are the vertical axes: one for all, or one for each quantity,
-    the values of `row` or `col`, in their order; `share_y`: those of a quantity are the same.
+    the values of `row` or `col`, in their order; those of a quantity are the same.
 
     The x axis is logarithmic with `log_x`, with 0 at its left end, or has `ticks` at these values;
     along it, curves are `apart` by so much that equal ones are seen. `height` is that of a panel in
@@ -161,7 +160,7 @@ def facets(
     fig = make(style.width_of(len(columns)), height * len(rows) + 0.35)
     grid = fig.subplots(
         len(rows), len(columns), squeeze=False, sharex=share_x,
-        sharey=share_y and ("row" if by_row else "col" if by_col else True),
+        sharey="row" if by_row else "col" if by_col else True,
     )  # fmt: skip
     known = {"used", statistic} <= set(table)
     shown = table[(table["used"] > 0) & table[statistic].notna()] if known else table.iloc[:0]
@@ -313,8 +312,8 @@ def bars(
 
 def matrix(
     ax: Axes, table: pd.DataFrame, row: str, col: str, value: str, text: str = "", **look: Any
-) -> pd.DataFrame:
-    """Draw a column of a table as a map of colours over two others; return its fields.
+) -> None:
+    """Draw a column of a table as a map of colours over two others.
 
     The first row is at the top, NaN fields are empty, and `text` is a column of what is written
     into the fields. `look` are arguments of `seaborn.heatmap`.
@@ -333,4 +332,3 @@ def matrix(
     ax.grid(False)
     ax.set(xlabel="", ylabel="")
     ax.tick_params(length=0, rotation=0, labelsize=7)
-    return fields

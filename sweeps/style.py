@@ -26,6 +26,7 @@ from omegaconf import OmegaConf
 from PIL import Image
 
 from attnsvm.record import one_line
+from attnsvm.record.columns import WORDS
 
 INK = "#1b1b1b"
 FAINT = "#8a8a8a"
@@ -50,8 +51,7 @@ def fill(color: str, hatch: str = "", **more: str) -> dict[str, Any]:
     return {"color": color, "hatch": hatch, "edgecolor": "white", "linewidth": 0.6, **more}
 
 
-CONVERGENCE = ("global", "local", "not_local", "unsettled", "unknown", "unsaturated", "infeasible",
-               "undecided")  # fmt: skip
+CONVERGENCE = WORDS["convergence"]
 """Types of convergence from best to worst, in the order in which bars are stacked."""
 
 KINDS = {name: fill(**look) for name, look in FILLS["kinds"].items()}

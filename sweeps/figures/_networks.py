@@ -203,29 +203,26 @@ def _by_depth(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(curve=layer, column=depth, look=look)
 
 
-TRAINED = {"attention": "nothing else", "mlp": "MLPs"}
-"""What is trained, if it is not called as on the command line."""
-
-OF_TRAINED = {
-    "nothing else": (6, 0), "values": (0, 1), "MLPs": (2, 2), "head": (3, 3), "all": (1, 0),
+TRAINED = {
+    "attention": ("nothing else", (6, 0)), "values": ("values", (0, 1)), "mlp": ("MLPs", (2, 2)),
+    "head": ("head", (3, 3)), "all": ("all", (1, 0)),
 }  # fmt: skip
-"""The look of its curve."""
+"""What is trained, as on the command line -> what it is called, and the look of its curve."""
 
 
 def _by_trained(table: pd.DataFrame) -> pd.DataFrame:
     rule = named(table["parameterization"], notation.RULES)
     table = table.assign(rule=rule).sort_values(["rule", "layer"])
     column = table["rule"].astype(str) + ", layer " + table["layer"].astype(str)
-    trained = named(table["trained"].replace(TRAINED), {name: name for name in OF_TRAINED})
-    column = named(column, {name: name for name in column})
-    look = trained.astype(object).map(OF_TRAINED)
+    trained = named(table["trained"], {kind: name for kind, (name, _) in TRAINED.items()})
+    look = table["trained"].map({kind: look for kind, (_, look) in TRAINED.items()})
+    column = pd.Categorical(column, column.unique())
     return table.assign(column=column, curve=trained, bar=trained, look=look)
 
 
 SWEEPS = {
     "depth": Layers(
-        "depth",
-        ("parameterization", "residual", "layers", "layer"), _by_residual,
+        "depth", ("parameterization", "residual", "layers", "layer"), _by_residual,
         shown="step > 0 and residual", bars="layers of the network, and layer",
     ),
     "depth_precision": Layers(

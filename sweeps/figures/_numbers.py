@@ -15,7 +15,7 @@ from .. import statistics, style
 from ..aggregate import SweepFrames
 from ..cells import CellAxes, row_key
 
-SELECTED = ("global", "local", "not_local", "unsettled", "unknown")
+SELECTED = style.CONVERGENCE[:5]
 """Types of convergence of instances that have selected one token in each sample."""
 
 UNTYPED = ("tie", "diverged", "stalled", "rejected", "failed")

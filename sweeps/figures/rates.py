@@ -173,7 +173,7 @@ def _figure(
     table["curve"] = pd.Categorical(table["curve"], list(looks))
     return facets(
         table, x, "median", hue="curve", col="quantity", panels=panels_of(*quantities),
-        looks=looks, log_x=True, x_label=AGAINST[x], share_y=False,
+        looks=looks, log_x=True, x_label=AGAINST[x],
     )  # fmt: skip
 
 
