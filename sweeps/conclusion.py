@@ -63,7 +63,7 @@ def _table(frames: SweepFrames) -> list[str]:
         fixed[name] = trials[name].max()
         trials = rows_of(trials, {name: fixed[name]})
         by.remove(name)
-    types = {name: trials["convergence"].eq(name) for name in TYPES}
+    types = {name: trials["convergence"].eq(name) for name in TYPES if "convergence" in trials}
     trials = trials.assign(**{name: here for name, here in types.items() if here.any()})
     values = [name for name in shown.get("values", SHOWN["labels"])
               if name in trials and trials[name].notna().any()]  # fmt: skip

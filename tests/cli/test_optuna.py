@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 from omegaconf import OmegaConf
 
-from attnsvm.sweeps.status import states
+from attnsvm.record import states
 from tests.cli.test_objective import RUN, two_files
 from tests.command import ran
 

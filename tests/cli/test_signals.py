@@ -12,9 +12,9 @@ import pytest
 from attnsvm import experiment
 from attnsvm.cli import job
 from attnsvm.cli.signals import SIGNALS
+from attnsvm.record import states
 from attnsvm.record.state import run_state
 from attnsvm.sweeps.status import main as status
-from attnsvm.sweeps.status import states
 from tests.command import BIN, SMALL, begun, environment, until
 from tests.faults import configs, finished, found, in_child, litter, owners, sweep
 

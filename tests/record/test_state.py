@@ -16,7 +16,7 @@ from attnsvm.record.folder import write, write_failure
 from attnsvm.record.provenance import provenance
 from attnsvm.record.state import LOCK_FILE, HeldError, holder, locked
 from attnsvm.sweeps.aggregate import load
-from attnsvm.sweeps.status import main, states
+from attnsvm.sweeps.status import main
 from tests.command import SMALL, attnsvm
 from tests.faults import configs, finished, in_child, owners, read, sweep
 from tests.record.test_record import a_record
@@ -68,7 +68,7 @@ def every_state(tmp_path):
 
 
 def test_each_state_is_told_from_the_folder(every_state, capsys):
-    found = states(every_state)
+    found = record.states(every_state)
     assert {name: state.state for name, state in found.items()} == {s: s for s in STATES}
     assert all(state.reason for name, state in found.items() if name != "done")
     assert main([str(every_state)]) == 1

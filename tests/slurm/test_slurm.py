@@ -9,7 +9,7 @@ import time
 import pandas as pd
 import pytest
 
-from attnsvm.sweeps.status import states
+from attnsvm.record import states
 from tests.cli.test_objective import two_files
 from tests.command import SMALL, begun, ran, until
 from tests.faults import owners
