@@ -216,8 +216,8 @@ def _by_trained(table: pd.DataFrame) -> pd.DataFrame:
     column = table["rule"].astype(str) + ", layer " + table["layer"].astype(str)
     trained = named(table["trained"], {kind: name for kind, (name, _) in TRAINED.items()})
     look = table["trained"].map({kind: look for kind, (_, look) in TRAINED.items()})
-    column = pd.Categorical(column, column.unique())
-    return table.assign(column=column, curve=trained, bar=trained, look=look)
+    columns = pd.Categorical(column, column.unique())
+    return table.assign(column=columns, curve=trained, bar=trained, look=look)
 
 
 SWEEPS = {

@@ -43,7 +43,8 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
         "usable": statistics.shares(trials, by, "ok"),
     }
     for table in found.values():
-        names = [frames.axes.label(cell) or "all" for cell in table[by].to_dict("records")]
+        cells: Any = table[by].to_dict("records")
+        names = [frames.axes.label(cell) or "all" for cell in cells]
         table.insert(len(by), "cell", pd.Series(names, table.index, dtype=str))
     outcomes = found["outcomes"]
     total = outcomes.groupby("cell")["count"].transform("sum")

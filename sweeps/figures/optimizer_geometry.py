@@ -18,14 +18,8 @@ from ._numbers import certified, history_of, joined, outcomes
 GAP, GAP_OVER_STEPS = "_margin_gap", "margin_gap_"
 """End of the column in trials, after the norm; beginning of the quantity in history, before it."""
 
-OWN = {
-    **dict.fromkeys(
-        ("normalized_gd", "gd", "momentum", "polyak", "regularization_path"), "frobenius"
-    ),
-    "sign_gd": "max",
-    "adam": "max",
-    "muon": "spectral",
-}
+EUCLIDEAN = ("normalized_gd", "gd", "momentum", "polyak", "regularization_path")
+OWN = dict.fromkeys(EUCLIDEAN, "frobenius") | {"sign_gd": "max", "adam": "max", "muon": "spectral"}
 """Norm in which an optimizer of W has the largest margin in theory, for linear models."""
 
 OF_FACTORS = {"frobenius": "nuclear", "spectral": "spectral", "schatten4": "frobenius"}

@@ -191,5 +191,7 @@ def notes(tables: Tables, axes: CellAxes) -> list[str]:
 
 draw = paged(
     Pages("rates", _over_norm, notes, room=MOST_CURVES),
-    Pages("rates_steps", lambda *of: _figure(*of, "step", QUANTITIES)[0], notes, room=MOST_CURVES),
+    Pages(
+        "rates_steps", lambda t, a: _figure(t, a, "step", QUANTITIES)[0], notes, room=MOST_CURVES
+    ),
 )
