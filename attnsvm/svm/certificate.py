@@ -38,7 +38,7 @@ MANY = 256  # with more equality rows, of d^2 entries each, a Gram matrix is use
 
 def certify(
     problem: SvmProblem, candidate: Candidate, norm: str | Norm, gap: float, rank_tolerance: float
-) -> Verdict:
+) -> Verdict[Tensor]:
     """Return what the bracket and the ray of `candidate` prove about `problem`.
 
     `gap` is the largest accepted upper / lower - 1. Singular values above rank_tolerance * sigma_1

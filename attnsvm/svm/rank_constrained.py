@@ -35,7 +35,7 @@ def of_rank(problem: SvmProblem, m: int, relaxation: Method, judge: Judge) -> Ca
     """
     relaxed = relaxation(problem)
     found = judge(problem, relaxed)
-    solved = torch.tensor([status in ("solved", "unconstrained") for status in found.status])
+    solved = torch.tensor([status in ("solved", "unconstrained") for status in found.statuses])
     solved = solved.to(problem.D.device)
     exact = solved & (found.rank <= m) & (found.rank >= 0)
     W = torch.where(exact[:, None, None], found.W, torch.nan)

@@ -54,7 +54,7 @@ def to_unit_size(problem: SvmProblem) -> tuple[SvmProblem, Tensor, Tensor]:
     return replace(scaled, **kept), s + t, exact
 
 
-def to_given_size(verdict: Verdict, exponent: Tensor, exact: Tensor) -> Verdict:
+def to_given_size(verdict: Verdict[Tensor], exponent: Tensor, exact: Tensor) -> Verdict[Tensor]:
     """Return the verdict on the given problem, computed from that on the scaled one.
 
     Where W, the multipliers or a bound overflow or lose digits to underflow, the bracket becomes
@@ -85,7 +85,7 @@ def to_given_size(verdict: Verdict, exponent: Tensor, exact: Tensor) -> Verdict:
         certificate=certificate,
         status=tuple(
             status if same or status == SvmStatus.infeasible else SvmStatus.undecided
-            for status, same in zip(verdict.status, exact.tolist(), strict=True)
+            for status, same in zip(verdict.statuses, exact.tolist(), strict=True)
         ),
         min_margin=torch.where(found & ~exact, -torch.inf, verdict.min_margin),
         kappa=kept(verdict.kappa, torch.inf),

@@ -87,24 +87,29 @@ class Certificate(Generic[ArrayT]):
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Verdict(Generic[ArrayT]):
     """Certified W (scaled to least margin one), its certificate, and what follows from both."""
 
-    W: Tensor
-    certificate: Certificate[Tensor]
-    status: tuple[SvmStatus, ...]
-    min_margin: Tensor
-    kappa: Tensor
-    sigma: Tensor
-    rank: Tensor
-    rank_bound: Tensor
+    W: ArrayT
+    certificate: Certificate[ArrayT]
+    status: SvmStatus | tuple[SvmStatus, ...]
+    min_margin: ArrayT
+    kappa: ArrayT
+    sigma: ArrayT
+    rank: ArrayT
+    rank_bound: ArrayT
+
+    @property
+    def statuses(self) -> tuple[SvmStatus, ...]:
+        """The status of each instance; a tuple also for a single instance."""
+        return (self.status,) if isinstance(self.status, SvmStatus) else self.status
 
 
-Judge: TypeAlias = Callable[[SvmProblem, Candidate], Verdict]
+Judge: TypeAlias = Callable[[SvmProblem, Candidate], Verdict[Tensor]]
 
 
 @dataclass(frozen=True, repr=False)
-class SvmSolution(Summarized, Generic[ArrayT]):
+class SvmSolution(Summarized, Verdict[ArrayT]):
     """Least-norm W of each instance with its proof; arrays have the input's type and batch axis.
 
     Attributes
@@ -153,18 +158,10 @@ class SvmSolution(Summarized, Generic[ArrayT]):
         The constraints, always as batched tensors.
     """
 
-    W: ArrayT
-    status: SvmStatus | tuple[SvmStatus, ...]
     objective: ArrayT
     lower_bound: ArrayT
     duality_gap: ArrayT
-    min_margin: ArrayT
-    rank: ArrayT
-    rank_bound: ArrayT
-    sigma: ArrayT
     support: ArrayT
-    kappa: ArrayT
-    certificate: Certificate[ArrayT]
     solve_time_s: float
     minimised: Norm
     problem: SvmProblem
@@ -225,11 +222,6 @@ class SvmSolution(Summarized, Generic[ArrayT]):
             equality=problem.equality[0].cpu()[rows].numpy(),
             active=active.cpu()[rows].numpy(),
         )
-
-    @property
-    def statuses(self) -> tuple[SvmStatus, ...]:
-        """The status of each instance; a tuple also for a single instance."""
-        return (self.status,) if isinstance(self.status, SvmStatus) else self.status
 
 
 ResultT = TypeVar("ResultT", bound=Any)

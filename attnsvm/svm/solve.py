@@ -299,7 +299,7 @@ def solve(
     )
 
 
-def _support(problem: SvmProblem, verdict: Verdict, T: int) -> Tensor:
+def _support(problem: SvmProblem, verdict: Verdict[Tensor], T: int) -> Tensor:
     """Return the tokens whose constraint is active, (B, n, T)."""
     W, h = verdict.W, problem.required(verdict.certificate.upper)
     tolerance = (ROUNDING * verdict.kappa).clamp(min=ACTIVE) * h.amax(dim=1)
@@ -314,7 +314,7 @@ def _support(problem: SvmProblem, verdict: Verdict, T: int) -> Tensor:
 NUMERICAL = torch.linalg.LinAlgError, ArithmeticError, ValueError, RuntimeWarning
 
 
-def _isolated(problem: SvmProblem, method: Method, judge: Judge) -> Verdict:
+def _isolated(problem: SvmProblem, method: Method, judge: Judge) -> Verdict[Tensor]:
     """Return the verdict of each instance; if the method raises, the candidate is empty (NaN).
 
     A batch that raises is halved until the instance at fault is alone.

@@ -125,29 +125,23 @@ NO_PIVOT = 1e300
 
 
 @njit
-def largest_definite_step(A: LaneArray, dA: LaneArray, work: Any, longest: Any) -> Any:
-    """Return a step t, at most `longest`, such that A + t dA is positive definite.
+def largest_definite_step(
+    A: LaneArray, dA: LaneArray, C: LaneArray | None, work: Any, longest: Any
+) -> Any:
+    """Return a step t, at most `longest`, such that A + t dA + t^2 C is positive definite.
 
-    `work` is a matrix, and L, 1 / L_ii and a panel as for `cholesky`.
+    `work` is a matrix, and L, 1 / L_ii and a panel as for `cholesky`. Without C it is zero.
     """
     (moved, L, pivot, panel), low, high, t = work, fill(0.0), longest, longest
     for _ in range(BISECTIONS):
         for i in range(len(A)):
             for j in range(i + 1):
-                moved[i, j] = A[i, j] + t * dA[i, j]
-        last = cholesky(moved, L, pivot, panel, 0.0)
-        low, high, t = bisected(low, high, t, last)
+                slope = dA[i, j] if C is None else dA[i, j] + t * C[i, j]
+                moved[i, j] = A[i, j] + t * slope
+        inside = cholesky(moved, L, pivot, panel, 0.0) < NO_PIVOT
+        wide = high - low > RESOLVED * high
+        low, high = where(wide & inside, t, low), where(wide & ~inside, t, high)
         if not any_lane(high - low > RESOLVED * high):
             break
+        t = 0.5 * (low + high)
     return low
-
-
-@njit
-def bisected(low: Any, high: Any, t: Any, last: Any) -> Any:
-    """Return the bracket of the step after the test of t, and the next step to test.
-
-    `last` is the last pivot of a Cholesky factor.
-    """
-    inside, wide = last < NO_PIVOT, high - low > RESOLVED * high
-    low, high = where(wide & inside, t, low), where(wide & ~inside, t, high)
-    return low, high, 0.5 * (low + high)

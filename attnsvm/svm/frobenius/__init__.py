@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnsvm.display.pace import each
+from attnsvm.linalg.jit import announced
 from attnsvm.svm.equalities import contradiction, eliminate
 from attnsvm.svm.frobenius import active_set
 from attnsvm.svm.problem import EQUALITY, SvmProblem, power_of_two
@@ -59,8 +60,10 @@ def from_gram(problem: SvmProblem) -> tuple[Tensor, Tensor]:
     K = (D @ D.mT) * (Q @ Q.mT)
     unit = unit_d * unit_z
     size = power_of_two((problem.h / unit).abs().amax(dim=1, keepdim=True))
-    arrays = (x.cpu() for x in (K, problem.h / unit / size, problem.kind))
-    a, optimal = (x.to(K.device) for x in active_set.solve_batch(*arrays))
+    arrays = (x.cpu().numpy() for x in (K, problem.h / unit / size, problem.kind))
+    with announced("solver of the Frobenius norm", 15):
+        found = active_set.solve_each(*arrays)
+    a, optimal = (torch.from_numpy(x).to(K.device) for x in found)
     return a * size / unit, optimal
 
 

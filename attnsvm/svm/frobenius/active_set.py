@@ -8,11 +8,9 @@ which is slower.
 """
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from attnsvm.linalg.jit import announced, compiled
+from attnsvm.linalg.jit import compiled
 from attnsvm.svm.tolerances import MAX_GRAM_NORM, TIGHT
 
 Array = NDArray[np.float64]
@@ -21,19 +19,13 @@ DEPENDENT_PIVOT = 1e-11  # relative pivot below which a row counts as dependent 
 REORDERED = {"reassoc", "contract"}  # sums may be reordered, so that they use vector instructions
 
 
-def solve_batch(K: Tensor, h: Tensor, kind: Tensor) -> tuple[Tensor, Tensor]:
-    """Return multipliers (B, N) and whether they are optimal (B,); all tensors on the CPU.
+@compiled(fastmath=REORDERED, nogil=True)
+def solve_each(K: Array, h: Array, kind: NDArray[np.int8]) -> tuple[Array, NDArray[np.bool_]]:
+    """Return multipliers (B, N) and whether they are optimal (B,).
 
     K (B, N, N) are Gram matrices of rows of unit norm, h (B, N) their right-hand sides, and kind
     (B, N) is that of `SvmProblem`.
     """
-    with announced("solver of the Frobenius norm", 15):
-        a, optimal = _solve_each(K.numpy(), h.numpy(), kind.numpy())
-    return torch.from_numpy(a), torch.from_numpy(optimal)
-
-
-@compiled(fastmath=REORDERED, nogil=True)
-def _solve_each(K: Array, h: Array, kind: NDArray[np.int8]) -> tuple[Array, NDArray[np.bool_]]:
     B, N = h.shape
     a = np.zeros((B, N))
     optimal = np.zeros(B, np.bool_)

@@ -13,7 +13,7 @@ from attnsvm.linalg.jit import compiled
 from attnsvm.linalg.simd import cholesky
 from attnsvm.linalg.simd.arithmetic import any_lane, fill, where
 from attnsvm.linalg.simd.array import arrays
-from attnsvm.linalg.simd.cholesky import BISECTIONS, RESOLVED, System
+from attnsvm.linalg.simd.cholesky import System, largest_definite_step
 from attnsvm.linalg.simd.matmul import add, inner, rescale
 from attnsvm.linalg.simd.matmul import matmul as multiply
 from attnsvm.svm.interior_point import kernels
@@ -92,7 +92,7 @@ def _step(rows: Any, x: Any, dx: Any, z: Any, system: Any, trace: Any) -> None:
     _find_direction(rows, x, dx, z, system, refine)
     primal, dual = kernels.inverse_lengths(x, dx, z, BOUNDARY)
     work = z.X, z.L, z.pivot, z.panel
-    primal = BOUNDARY * cholesky.largest_definite_step(x.Y, dx.Y, work, 1 / primal)
+    primal = BOUNDARY * largest_definite_step(x.Y, dx.Y, None, work, 1 / primal)
     dual = BOUNDARY * _dual_length(z, 1 / dual)
     add(x.Y.flat, dx.Y.flat, primal)
     add(x.s, dx.s, primal)
@@ -223,14 +223,8 @@ def _dual_length(z: Any, longest: Any) -> Any:
     q = len(z.G)
     multiply(z.G1, z.M.T, z.dM)
     multiply(z.G2, z.dM.T, z.dM)
-    low, high, t = fill(0.0), longest, longest
-    for _ in range(BISECTIONS):
-        for i in range(q):
-            for j in range(i + 1):
-                less = t * (z.G1[i, j] + z.G1[j, i] + t * z.G2[i, j])
-                z.X[i, j] = z.G[i, j] - less
-        last = cholesky.cholesky(z.X[:q, :q], z.L[:q, :q], z.pivot[:q], z.panel[:q], 0.0)
-        low, high, t = cholesky.bisected(low, high, t, last)
-        if not any_lane(high - low > RESOLVED * high):
-            break
-    return low
+    for i in range(q):
+        for j in range(i + 1):
+            z.G1[i, j], z.G2[i, j] = -(z.G1[i, j] + z.G1[j, i]), -z.G2[i, j]
+    work = z.X[:q, :q], z.L[:q, :q], z.pivot[:q], z.panel[:q]
+    return largest_definite_step(z.G, z.G1, z.G2, work, longest)

@@ -229,8 +229,8 @@ def _move(x: Any, dx: Any, z: Any) -> None:
     for i in range(P):
         z.R[i, i] = x.delta[i]
     work = z.S, z.L, z.pivot, z.panel
-    primal = BOUNDARY * largest_definite_step(z.R, dx.G, work, 1 / primal)
-    dual = BOUNDARY * largest_definite_step(z.R, dx.Y, work, 1 / dual)
+    primal = BOUNDARY * largest_definite_step(z.R, dx.G, None, work, 1 / primal)
+    dual = BOUNDARY * largest_definite_step(z.R, dx.Y, None, work, 1 / dual)
     multiply(z.S, x.G, dx.Y)
     multiply(z.T, z.S, x.G.T)
     for i in range(P):
