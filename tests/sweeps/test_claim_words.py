@@ -1,5 +1,9 @@
-"""Each outcome of a claim follows from columns and curves that are written by hand."""
+"""Each outcome of a claim follows from given columns and curves, beside each threshold."""
 
+import ast
+import dataclasses
+import itertools
+from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
@@ -8,16 +12,21 @@ import pytest
 from omegaconf import OmegaConf
 
 from attnsvm.sweeps.aggregate import SweepFrames
-from attnsvm.sweeps.claims import FAILS, HOLDS, Evidence, all_claims
+from attnsvm.sweeps.claims import FAILS, HOLDS, OTHERWISE, Evidence, all_claims
 from attnsvm.sweeps.claims.arrays import (
+    MEASURES,
     head_margin_gap,
     head_margin_ratio,
     increment_apart,
     outside_queries,
 )
+from attnsvm.sweeps.claims.claim import _used
 
 CLAIMS = {claim.name: claim for claim in all_claims()}
-GIVEN = OmegaConf.to_container(OmegaConf.load(Path(__file__).with_name("claim_words.yaml")))
+GIVEN, EDGES = (
+    OmegaConf.to_container(OmegaConf.load(Path(__file__).with_name(f"claim_{part}.yaml")))
+    for part in ("words", "edges")
+)
 APART = "one_minus_corr_frobenius"
 NAN = np.nan
 TURNS = "direction not settled"
@@ -34,7 +43,7 @@ UNSOLVED = {
 def evidence(name, curves=(), steps=(0, 5000, 10000), **columns):
     """Return evidence for a claim: columns, curves at `steps`, a row of them each.
 
-    A function of arrays, such as at_runner_up, is given by its values.
+    A function of arrays, such as at_runner_up, is given by its values, also those of its arguments.
     """
     curves = dict(curves)
     count = len(next(iter({**columns, **curves}.values())))
@@ -49,10 +58,10 @@ def evidence(name, curves=(), steps=(0, 5000, 10000), **columns):
     names = ["run", "seed", "step", "quantity", "value"]
     frames = (pd.DataFrame({"run": ["one"]}), trials, pd.DataFrame(history, columns=names))
     found = Evidence(SweepFrames("", Path("claims"), *frames), CLAIMS[name].columns)
-    for measure in {"at_runner_up", "head_margin_ratio", "increment_apart", "odds_missed"} & set(
-        columns
-    ):
-        found.names[measure] = lambda *_, of=measure: trials[of]
+    for measure in MEASURES:
+        found.names[measure] = lambda *given, of=measure: trials[
+            of if of in columns else f"{of}({', '.join(map(repr, given))})"
+        ]
     return found
 
 
@@ -93,7 +102,6 @@ def test_what_is_not_recorded_neither_holds_nor_fails():
 
 # --- predictions and hypotheses -------------------------------------------------------------------
 
-PREDICTIONS = GIVEN["predictions"]
 SAME = {
     "layers_linear": "layers_values", "layers_linear_law": "layers_values_law",
     "layers_all_law": "layers_values_law", "adam_eps": "adam_max", "mixture_kq": "mixture",
@@ -101,26 +109,103 @@ SAME = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [*PREDICTIONS, *SAME])
-def test_a_prediction_holds_fails_or_is_open(name):
-    given = dict(PREDICTIONS[SAME.get(name, name)])
-    expected = given.pop("words")
-    assert words(name, **given) == expected
+CASES = [
+    *((name, given) for part in (GIVEN, EDGES) for name, given in part["predictions"].items()),
+    *((name, GIVEN["predictions"][same]) for name, same in SAME.items()),
+    *((given["claim"], given) for part in (GIVEN, EDGES) for given in part["hypotheses"]),
+]
+
+
+def said(name, words=None, claim="", hypothesis="", met=None, **given):
+    """Return the words of the prediction of a claim, or whether a hypothesis is met."""
+    if not hypothesis:
+        return evidence(name, **given).words(CLAIMS[name].prediction).tolist()
+    (said,) = (said for said in CLAIMS[name].hypotheses if hypothesis in said)
+    found = CLAIMS[name].met(said, evidence(name, **given))
+    return found.astype(object).where(found.notna(), None).tolist()
+
+
+@pytest.mark.parametrize(("name", "given"), CASES)
+def test_a_prediction_or_a_hypothesis_is_true_or_false_or_open(name, given):
+    assert said(name, **given) == given.get("words", given.get("met"))
 
 
 def test_a_network_with_all_trained_comes_nearer_or_does_not():
-    given = dict(PREDICTIONS["layers_values"])
-    del given["words"]
-    assert words("layers_all", **given) == [FAILS, FAILS, HOLDS, TURNS, FAILS]
+    given = GIVEN["predictions"]["layers_values"]
+    assert said("layers_all", **given) == [FAILS, FAILS, HOLDS, TURNS, FAILS]
 
 
-@pytest.mark.parametrize("given", GIVEN["hypotheses"])
-def test_a_hypothesis_is_met_or_not_or_that_is_not_known(given):
-    given = dict(given)
-    claim, part, expected = (given.pop(key) for key in ("claim", "hypothesis", "met"))
-    (said,) = (said for said in CLAIMS[claim].hypotheses if part in said)
-    found = CLAIMS[claim].met(said, evidence(claim, **given))
-    assert found.astype(object).where(found.notna(), None).tolist() == expected
+OPPOSITE = {ast.LtE: ast.Gt, ast.Lt: ast.GtE, ast.Eq: ast.NotEq, ast.In: ast.NotIn, ast.And: ast.Or}
+OPPOSITE |= {two: one for one, two in OPPOSITE.items()}
+
+
+def changes(node):
+    """Return the other values of a comparison, a connective or a number."""
+    if isinstance(node, ast.Compare):
+        return [{"ops": [OPPOSITE[type(node.ops[0])]()]}]
+    if isinstance(node, ast.BoolOp):
+        return [{"op": OPPOSITE[type(node.op)]()}]
+    value = getattr(node, "value", None)
+    if type(value) not in (int, float):
+        return []
+    whole = isinstance(value, int) and 0 < value < 10
+    moved = (value + 1, value - 1) if whole else (2 * value or 1e-3, value / 2 or -1e-3)
+    return [{"value": one} for one in moved]
+
+
+def mutants(condition):
+    """Yield a condition with one comparison or connective turned, or one number moved."""
+    for k, place in enumerate(ast.walk(ast.parse(condition, mode="eval"))):
+        for change in changes(place):
+            tree = ast.parse(condition, mode="eval")
+            vars([*ast.walk(tree)][k]).update(change)
+            yield ast.unparse(tree)
+
+
+def conditions(claim):
+    """Return the conditions and the columns of a claim that decide its instances."""
+    rule = {*itertools.chain(*claim.hypotheses.values()), *(one for _, one in claim.prediction)}
+    return {*rule, *_used(" ".join(rule), claim.columns).values()} - {OTHERWISE}
+
+
+def changed(claim, old, new):
+    """Return a claim that has the condition `new` where it has `old`."""
+
+    def other(condition):
+        return new if condition == old else condition
+
+    return dataclasses.replace(
+        claim,
+        hypotheses={word: (*map(other, pair),) for word, pair in claim.hypotheses.items()},
+        prediction=[(word, other(one)) for word, one in claim.prediction],
+        columns={name: other(one) for name, one in claim.columns.items()},
+    )
+
+
+def notices(name, given):
+    """Return whether something else is said of a case than what is written."""
+    try:
+        return said(name, **given) != given.get("words", given.get("met"))
+    except (KeyError, NameError):  # a step or column that is not there
+        return True
+
+
+@pytest.mark.full
+def test_every_change_of_a_rule_is_noticed(monkeypatch):
+    uses = defaultdict(list)
+    for name, given in CASES:
+        for condition in conditions(CLAIMS[name]):
+            uses[condition].append((name, given))
+    every = {one for claim in CLAIMS.values() for one in conditions(claim)}
+    survivors = {one for one in every - set(uses) if any(mutants(one))}
+    for condition, cases in uses.items():
+        for mutant in mutants(condition):
+            with monkeypatch.context() as patch:
+                for name in {name for name, _ in cases}:
+                    patch.setitem(CLAIMS, name, changed(CLAIMS[name], condition, mutant))
+                if not any(notices(*case) for case in cases):
+                    survivors.add(mutant)
+    assert survivors == set(EDGES["equivalent"])
 
 
 def test_only_one_claim_on_layers_allows_gradients_of_unseen_positions():
