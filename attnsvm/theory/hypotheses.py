@@ -211,7 +211,9 @@ def order_preserving(batch: ProblemBatch) -> Verdicts:
     least = torch.where(others, fall, torch.inf).flatten(1).amin(1)
     below = _positive(least, _size(batch.scores()) + fall.abs().flatten(1).amax(1))
     if type(head) is Relu:
-        near = (best[:, :, 0] @ batch.head_parameters["V"]).abs() <= ROUNDING * best.norm(dim=-1)
+        V = batch.head_parameters["V"]
+        size = best.norm(dim=-1) * V.norm(dim=-2, keepdim=True)
+        near = (best[:, :, 0] @ V).abs() <= ROUNDING * size
         kinked = (near.any(-1) & ~convex).any(-1).tolist()
         below = [None if kink else one for one, kink in zip(below, kinked, strict=True)]
     return [_and(one, two) for one, two in zip(below, unique, strict=True)]

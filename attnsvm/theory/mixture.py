@@ -15,8 +15,8 @@ Array = NDArray[np.float64]
 
 CLEAR = 1e-6
 """Least attention of an attended token, and slack of another relative to the largest inner product
-of a token with v - 2 lambda o, that decide which are attended; and least log-ratio that is not
-rounding."""
+of a token with v - 2 lambda o, that decide which are attended; least difference of the best scores,
+relative to the largest; and least log-ratio that is not rounding."""
 
 INDEPENDENT = 1e-6
 """Least relative singular value of vectors that count as independent, and least eigenvalue of the
@@ -40,7 +40,8 @@ def optimal_mixture(batch: ProblemBatch) -> Tensor:
     gamma = batch.scores()
     highest, at = gamma.max(-1, keepdim=True)
     second = gamma.scatter(2, at, -torch.inf).amax(-1, keepdim=True)
-    apart = highest - second > CLEAR
+    size = torch.where(batch.mask, gamma.abs(), 0.0).amax(-1, keepdim=True)
+    apart = highest - second > CLEAR * size
     mixture = torch.zeros_like(gamma).scatter(2, at, 1.0).where(apart, torch.nan)
     concave = batch.Y < 0 if type(head) is Relu else batch.Y > 0
     if type(head) is Relu:

@@ -120,10 +120,20 @@ class RiskInside:
         self.risk = Risk(dataclasses.replace(batch, mask=inside), W(), loss)
 
     def least(self) -> Tensor:
-        """Return log s (B, n, T) at the W of least risk, in the cyclic subspace."""
-        X = self.risk.batch.X
-        w, _ = minimise(self, X.new_zeros(len(X), X.shape[3] ** 2), 1000, 1e-8)
-        return self.risk.forward(self._variables(w)).log_softmax
+        """Return log s (B, n, T) at the W of least risk, in the cyclic subspace.
+
+        It is searched in units of W at which the largest tokens and queries have logits of one.
+        """
+        X, Z = self.risk.batch.X, self.risk.batch.Z
+        unit = (X.norm(dim=3).flatten(1).amax(1) * Z.norm(dim=2).amax(1))[:, None]
+        unit = torch.where(unit > 0, unit, 1.0)
+
+        def scaled(w: Tensor) -> tuple[Tensor, Tensor]:
+            value, gradient = self(w / unit)
+            return value, gradient / unit
+
+        w, _ = minimise(scaled, X.new_zeros(len(X), X.shape[3] ** 2), 1000, 1e-8)
+        return self.risk.forward(self._variables(w / unit)).log_softmax
 
     def __call__(self, w: Tensor) -> tuple[Tensor, Tensor]:
         """Return risk and gradient, (B,) and (B, d d)."""

@@ -1,5 +1,6 @@
 """Verdicts follow from counts of recorded instances; what is committed is that of the claims."""
 
+import contextlib
 import dataclasses
 import inspect
 import json
@@ -9,6 +10,7 @@ import shutil
 import numpy as np
 import pytest
 
+from attnsvm import experiment, sample
 from attnsvm.sweeps import claims
 from attnsvm.sweeps.aggregate import load
 from attnsvm.sweeps.claims import FAILS, HOLDS, OTHERWISE, Claim, Evidence, Runs, arrays
@@ -18,7 +20,9 @@ from attnsvm.sweeps.verdicts.command import PAGE
 from attnsvm.sweeps.verdicts.derive import COMMITTED, FILE, Entry, Verdict, latest, read, write
 from attnsvm.sweeps.verdicts.page import markdown, perform, runs_of, terminal
 from tests.command import attnsvm
+from tests.config.test_config import composed
 from tests.quick import beside
+from tests.verify.kinds import ALL, written
 
 COMMAND = "attnsvm.sweeps.verdicts.command"
 
@@ -134,6 +138,36 @@ def test_arrays_and_curves_are_aligned_with_the_rows(folder):
     assert (norm[20] == evidence.trials["W_norm"]).all()
     assert evidence.truths("at('W_norm', 1) == W_norm and later == half + 1").all()
     assert (evidence.value("half") == norm[10]).all()
+
+
+def scaled_run(size, folder):
+    """Return the records of six instances whose tokens have this size, and are trained alike."""
+    batch = sample("sphere", n=3, T=3, d=4, trials=6)
+    v = batch.head_parameters["v"] / size
+    np.savez(folder / f"{size}.npz", X=size * batch.X, Z=batch.Z, Y=batch.Y, v=v)
+    config = composed(ALL, "data=file", f"data.path={folder / f'{size}.npz'}",
+                      "optimizer.init=zero", "optimizer.steps=1000",
+                      f"optimizer.lr={0.1 / size}")  # fmt: skip
+    written(folder / str(size), config, experiment.run(config))
+    return load(folder / str(size))
+
+
+@pytest.mark.full
+def test_verdicts_are_those_of_scaled_instances(tmp_path):
+    """Of every claim of which a run has the columns, and whose hypotheses have no step size."""
+    found = []
+    for size in (1.0, 1e-6, 1e6):
+        frames, said = scaled_run(size, tmp_path), {}
+        for claim in CLAIMS:
+            if not any("lr " in is_ for is_, _ in claim.hypotheses.values()):
+                evidence = Evidence(frames, claim.columns)
+                with contextlib.suppress(LookupError, NameError, ValueError):
+                    words = evidence.words(claim.prediction).tolist()
+                    met = [str(claim.met(one, evidence).tolist()) for one in claim.hypotheses]
+                    said[claim.name] = words, met
+        found.append(said)
+    assert len(found[0]) > 30
+    assert found[1:] == found[:1] * 2
 
 
 # --- the command ----------------------------------------------------------------------------------

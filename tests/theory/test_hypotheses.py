@@ -1,5 +1,6 @@
 """Hypotheses against closed forms, brute force and autograd, and local optima against training."""
 
+import dataclasses
 import itertools
 
 import pytest
@@ -8,9 +9,10 @@ import torch
 import attnsvm
 from attnsvm import ProblemBatch, theory
 from attnsvm.data import sample
-from attnsvm.loss import Exponential, Logistic
+from attnsvm.loss import Exponential, LinearLoss, Logistic
 from attnsvm.selection import optimal_tokens
 from attnsvm.svm import single_token, solve_svm
+from tests.verify.kinds import some_quick
 
 SHAPES = [(2, 2, 2), (2, 3, 3), (3, 2, 2)]
 
@@ -122,6 +124,28 @@ def test_too_many_selections_of_which_none_is_found_to_refute_it_leave_it_undeci
     assert theory.assumption_d(batch) == [None]
     fewer = ProblemBatch.of(X[:, :3], Z[:, :3], torch.ones(1, 3), v=torch.arange(24.0))
     assert theory.assumption_d(fewer) == [True]
+
+
+@pytest.mark.parametrize("head", some_quick(["linear", "relu", "quadratic"], ["quadratic"]))
+def test_verdicts_are_those_of_scaled_instances(head):
+    """Tokens and head are scaled together, as a quadratic head needs, and queries on their own."""
+    batch, found = sample("sphere", head=head, n=3, T=3, d=3, trials=12), []
+    for of_tokens, of_queries in ((1, 1), (1e-6, 1), (1e6, 1), (1e6, 1e6), (1e-6, 1e-6)):
+        scaled = dataclasses.replace(
+            batch,
+            X=of_tokens * batch.X,
+            Z=of_queries * batch.Z,
+            head_parameters={name: of_tokens * p for name, p in batch.head_parameters.items()},
+        )
+        optimal, _ = optimal_tokens(scaled)
+        verdicts = {name: test(scaled) for name, test in theory.OF_INSTANCES.items()}
+        verdicts["b1"] = theory.assumption_b1(single_token(scaled.X, scaled.Z, optimal))
+        W = torch.zeros(12, 3, 3, dtype=torch.float64)
+        verdicts["gradient"] = theory.aligned_gradient(scaled, W, LinearLoss())
+        verdicts["mixture"] = theory.optimal_mixture(scaled).isnan().any(2).any(1).tolist()
+        locally = [(one.tokens.tolist(), one.local) for one in theory.local_optima(scaled)]
+        found.append(verdicts | {"local": locally})
+    assert found[1:] == found[:1] * 4
 
 
 # --- the first gradient ---------------------------------------------------------------------------

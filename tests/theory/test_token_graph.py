@@ -1,5 +1,6 @@
 """The Graph-SVM of next-token prediction, by the definitions of arXiv 2403.08081."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -66,6 +67,9 @@ def test_the_finite_part_has_the_odds_of_the_labels(head, loss, ratio, share):
     inside, first = label_components(batch)
     risk = RiskInside(batch, inside, loss)
     s = risk.least()[0, 0].exp()
+    scaled = dataclasses.replace(batch, Z=1e-6 * batch.Z)
+    again = RiskInside(scaled, inside, loss).least()[0, 0].exp()
+    torch.testing.assert_close(again, s, rtol=0, atol=1e-9)
     expected = torch.tensor([share, (1 - share) / 2, (1 - share) / 2]).double()
     torch.testing.assert_close(s, expected, rtol=1e-7, atol=1e-6)
     W = torch.outer(E[1] - E[0], E[0]) * s.log().diff()[0] / -2
