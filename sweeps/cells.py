@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from attnsvm.config import GROUPS, WITHOUT_EFFECT, RunConfig, SelectionConfig, SvmConfig
+from attnsvm.config import GROUPS, WITHOUT_EFFECT, RunConfig
 from attnsvm.config.identity import option_names, result_fields
+from attnsvm.config.run import SECTIONS
 from attnsvm.record.columns import key_columns
 
 ARITHMETIC = {"direct": " (published arithmetic)", "log_domain": " (exact)"}
@@ -29,26 +30,18 @@ SEED = "seed"
 """The only field of a config that makes no cell: other seeds are further instances of one."""
 
 
-def _schema() -> tuple[str, ...]:
-    """Return every field of attnsvm's own schema as users type it, in the order of labels."""
-    groups = ("data", "parameterization", "head", "model", "optimizer", "loss")
-    options: dict[str, Mapping[str, type]] = {
-        "selection": {"": SelectionConfig},
-        **{group: GROUPS[group].own for group in groups},
-        "svm": {"": SvmConfig},
-        "": {"": RunConfig},
-    }
-    names = [
-        f"{group}.{f.name}".lstrip(".")
-        for group, schemas in options.items()
-        for schema in schemas.values()
-        for f in dataclasses.fields(schema)
-        if f.name not in ("_target_", SEED, *options, *WITHOUT_EFFECT)
-    ]
-    return (*GROUPS, *dict.fromkeys(names))
-
-
-SCHEMA = _schema()
+ORDER = ("selection", "data", "parameterization", "head", "model", "optimizer", "loss", "svm", "")
+_schemas = {group: [*options.own.values()] for group, options in GROUPS.items()}
+_schemas |= {name: [schema] for name, schema in SECTIONS.items()} | {"": [RunConfig]}
+_names = (
+    f"{group}.{f.name}".lstrip(".")
+    for group in ORDER
+    for schema in _schemas[group]
+    for f in dataclasses.fields(schema)
+    if f.name not in ("_target_", SEED, *ORDER, *WITHOUT_EFFECT)
+)
+SCHEMA = (*GROUPS, *dict.fromkeys(_names))
+"""Every field of attnsvm's own schema as users type it, in the order of labels."""
 
 
 def fields_of(config: RunConfig) -> dict[str, Any]:

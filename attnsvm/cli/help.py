@@ -9,9 +9,10 @@ from typing import Any
 
 from omegaconf import MISSING, OmegaConf
 
-from attnsvm.config import GROUPS, PROBES, RunConfig, SelectionConfig, SvmConfig
+from attnsvm.config import GROUPS, PROBES, RunConfig
 from attnsvm.config.fields import must_be, shown
 from attnsvm.config.plugins import Options
+from attnsvm.config.run import SECTIONS
 from attnsvm.config.sources import conf_folder
 
 
@@ -32,7 +33,7 @@ def help_text(own: Mapping[str, Sequence[Path]] | None = None) -> str:
     for group, options in GROUPS.items():
         heading = f"{group}={' | '.join(options)}  (default: {chosen[group]})"
         parts += [heading, *_shared_fields(group, options), *_broken(options), ""]
-    for group, schema in (("selection", SelectionConfig), ("svm", SvmConfig)):
+    for group, schema in SECTIONS.items():
         parts += [f"{group}={' | '.join(_files(group))}  (default: {chosen[group]})"]
         parts += [*(_line(f"{group}.", f) for f in _fields(schema)), ""]
     parts += [f"probe=[{' | '.join(PROBES)}]  any of them, as probe=[rank,entropy] (default: none)"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnsvm.config import groups
 from attnsvm.config.fields import ConfigError, shown
-from attnsvm.config.norm import is_entrywise
+from attnsvm.config.norm import family_of
 from attnsvm.config.optimizer import NormalizedGDConfig
 from attnsvm.config.probe import ExcessRiskConfig, HeldOutConfig, MixtureConfig
 
@@ -82,7 +82,8 @@ def _of_groups(run: RunConfig) -> Broken:
 def _depending_on_the_basis(run: RunConfig) -> Iterator[str]:
     """Yield norms and classes of which it is not known that they are the same in any basis."""
     for norm in (*run.svm.norms, _get(run, "optimizer.norm", "frobenius")):
-        if norm != "frobenius" and is_entrywise(norm):
+        family = family_of(norm)
+        if norm != "frobenius" and family is not None and family[0] == "l":
             yield f"norm {norm}"
     optimizer, rule = run.optimizer, run.parameterization._target_
     replaced = optimizer._target_ != getattr(type(optimizer), "_target_", optimizer._target_)

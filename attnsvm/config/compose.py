@@ -14,7 +14,7 @@ from attnsvm.config.identity import run_name
 from attnsvm.config.instantiate import check_extensions, check_package, unknown_field
 from attnsvm.config.plugins import use_extensions
 from attnsvm.config.probe import MAX_NAME, ProbeConfig
-from attnsvm.config.run import ALL_GROUPS, GROUPS, RunConfig, SelectionConfig, SvmConfig
+from attnsvm.config.run import ALL_GROUPS, GROUPS, SECTIONS, RunConfig
 from attnsvm.config.sources import conf_folder, package_of
 
 
@@ -28,8 +28,8 @@ def register() -> None:
             if name not in options.own:  # ours have a file in conf/
                 package = f"probe.{name}" if group == "probe" else None
                 store.store(group=group, name=name, node=schema, package=package)
-    store.store(group="schema", name="selection", node=SelectionConfig)
-    store.store(group="schema", name="svm", node=SvmConfig)
+    for name, schema in SECTIONS.items():
+        store.store(group="schema", name=name, node=schema)
     OmegaConf.register_new_resolver(
         "run_name", lambda *, _root_: run_name(validated(_root_)), replace=True
     )
@@ -73,7 +73,7 @@ def validated(composed: DictConfig) -> RunConfig:
 
 def _nodes(config: RunConfig) -> Iterator[tuple[str, Any]]:
     """Yield the options of the groups and the probes, each with the name of its place."""
-    for group in (*GROUPS, "selection", "svm"):
+    for group in (*GROUPS, *SECTIONS):
         yield group, getattr(config, group)
     for name, probe in config.probe.items():
         yield f"probe.{name}", probe

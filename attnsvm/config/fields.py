@@ -174,18 +174,14 @@ def check_fields(node: Any, prefix: str = "") -> None:
             raise ConfigError(f"{prefix}{f.name}={value}: must be finite")  # no record can hold it
 
 
-def _table() -> dict[tuple[str, str], tuple[Allowed | None, str]]:
-    """Return range and meaning of the fields of `options.csv`, by schema and name."""
-    found: dict[tuple[str, str], tuple[Allowed | None, str]] = {}
-    for row in rows(Path(__file__).with_name("options.csv")):
-        item = row["allowed"].removeprefix("list of ")
-        one = NormName() if item == "norm" else allowed_values(item)
-        allowed = ListOf(one) if one is not None and item != row["allowed"] else one
-        found[row["schema"], row["field"]] = allowed, row["meaning"]
-    return found
+OPTIONS: dict[tuple[str, str], tuple[Allowed | None, str]] = {}
+"""Range and meaning of the fields of `options.csv`, by schema and name."""
+for _row in rows(Path(__file__).with_name("options.csv")):
+    _item = _row["allowed"].removeprefix("list of ")
+    _one = NormName() if _item == "norm" else allowed_values(_item)
+    _allowed = ListOf(_one) if _one is not None and _item != _row["allowed"] else _one
+    OPTIONS[_row["schema"], _row["field"]] = _allowed, _row["meaning"]
 
-
-OPTIONS = _table()
 SEEDS = Range(0, 2**31)
 
 Broken = Iterator[tuple[str, str]]

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from attnsvm.config.run import GROUPS, WITHOUT_EFFECT, RunConfig, SelectionConfig, SvmConfig
+from attnsvm.config.run import GROUPS, SECTIONS, WITHOUT_EFFECT, RunConfig
 from attnsvm.config.sources import code_digest, content_digest
 from attnsvm.config.version import __version__
 
@@ -111,8 +111,7 @@ def folder_name(names: Mapping[str, str], fields: Mapping[str, Any], signature: 
 def _differing(names: Mapping[str, str], fields: Mapping[str, Any]) -> Iterator[str]:
     """Yield the fields of our options that are not the default, with their values."""
     schemas = {group: options.own.get(names[group]) for group, options in GROUPS.items()}
-    sections = {"selection": SelectionConfig, "svm": SvmConfig, "": RunConfig}
-    for section, schema in {**schemas, **sections}.items():
+    for section, schema in {**schemas, **SECTIONS, "": RunConfig}.items():
         given = fields[section] if section else fields
         for one in dataclasses.fields(schema) if schema else ():
             value = given.get(one.name)

@@ -12,7 +12,7 @@ from typing import Any
 
 from attnsvm.config.fields import ConfigError
 from attnsvm.config.names import did_you_mean
-from attnsvm.config.run import ALL_GROUPS, GROUPS, RunConfig, SelectionConfig, SvmConfig
+from attnsvm.config.run import ALL_GROUPS, GROUPS, SECTIONS, RunConfig
 from attnsvm.config.sources import package_of
 
 
@@ -80,7 +80,7 @@ def unknown_field(field: str, schema: type, of: str = "") -> str:
 def _places(field: str) -> list[str]:
     """Return the fields of groups, of `selection` and `svm` with this name, as `data.d`."""
     options: dict[str, Iterable[type]] = {name: GROUPS[name].values() for name in GROUPS}
-    options |= {"selection": [SelectionConfig], "svm": [SvmConfig]}
+    options |= {name: [schema] for name, schema in SECTIONS.items()}
     found = []
     for group, schemas in options.items():
         names = {f.name for one in schemas for f in dataclasses.fields(one)}

@@ -44,9 +44,3 @@ def family_of(name: str) -> tuple[str, float] | None:
     if found is None or not 1 < (p := float(found[2])) <= 100 or p == 2:
         return None
     return (found[1], p) if name == f"{found[1]}{p:g}" else None  # one name for each
-
-
-def is_entrywise(name: str) -> bool:
-    """Return whether the norm is one of the entries, l_p."""
-    family = family_of(name)
-    return family is not None and family[0] == "l"

@@ -105,6 +105,9 @@ BASES = (groups.ModelConfig, groups.ParameterizationConfig, groups.HeadConfig, g
 GROUPS = {base.GROUP: Options(base) for base in BASES}
 """Every option of these groups, those of plug-ins included, by the name a user types."""
 
+SECTIONS: dict[str, type] = {"selection": SelectionConfig, "svm": SvmConfig}
+"""The parts of a config that have one schema."""
+
 PROBES = Options(ProbeConfig)
 """Every probe, those of plug-ins included; a run has any number of them."""
 

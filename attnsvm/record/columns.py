@@ -7,8 +7,7 @@ dictionary.
 """
 
 import hashlib
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self, cast
@@ -84,16 +83,11 @@ def column(
     return Column(name, dtype, meaning, unit or own_unit, allowed or own_allowed, stage, default)
 
 
-def _declared() -> Mapping[str, tuple[Column, ...]]:
-    """Return the columns of `columns.csv`, by table."""
-    found = defaultdict(list)
-    for row in rows(Path(__file__).with_name("columns.csv")):
-        table, allowed = row.pop("table"), allowed_values(row.pop("allowed"))
-        found[table].append(column(**row, allowed=allowed))
-    return {table: tuple(columns) for table, columns in found.items()}
-
-
-DECLARED = _declared()
+DECLARED: dict[str, tuple[Column, ...]] = {}
+"""The columns of `columns.csv`, by table."""
+for _row in rows(Path(__file__).with_name("columns.csv")):
+    _table, _allowed = _row.pop("table"), allowed_values(_row.pop("allowed"))
+    DECLARED[_table] = (*DECLARED.get(_table, ()), column(**_row, allowed=_allowed))
 
 NORMS = ("frobenius", "nuclear")
 """The norms whose columns every record has."""
@@ -145,15 +139,6 @@ def norm_columns(norms: Iterable[str]) -> tuple[Column, ...]:
     return tuple(one.of(norm) for norm in norms if norm not in NORMS for one in columns)
 
 
-def multi_columns(norms: Iterable[str]) -> Iterator[Column]:
-    """Yield the columns of trials that selection=multi and scc add for these norms."""
-    factor, correlation = DECLARED["multi"]
-    for norm in norms:
-        yield factor.of(norm)
-        if norm != "frobenius":  # it has `one_minus_corr_svmeq`
-            yield correlation.of(norm)
-
-
 def svmeq_name(norm: str) -> str:
     """Return the column of 1 - correlation with W_fin + C W_mm of least `norm`."""
     return "one_minus_corr_svmeq" if norm == "frobenius" else f"one_minus_corr_svmeq_{norm}"
@@ -163,17 +148,6 @@ LAW_QUANTITIES = tuple(
     one for table in ("law", "joint") for one in DECLARED[table] if one.name.startswith("one_")
 )
 """Quantities of the history of a run with a law of joint training, or of those of one layer."""
-
-
-def law_columns(config: Mapping[str, Any]) -> tuple[Column, ...]:
-    """Return the columns of trials that a law of joint training adds, with selection=top."""
-    head = config["head"]
-    if config["selection"]["tokens"] != "top":
-        return ()
-    if is_transformer(config["model"]):
-        return DECLARED["law"]
-    trained = head["_target_"] in TRAINED_LINEAR and head["train"]
-    return (*DECLARED["joint"], *DECLARED["law"]) if trained else ()
 
 
 def hypothesis_columns(names: Iterable[str]) -> tuple[Column, ...]:
@@ -205,14 +179,23 @@ def further_columns(
 
     `probes` are meaning and unit of the quantities of its probes, by the name of their column.
     """
-    norms, tokens = config["svm"]["norms"], config["selection"]["tokens"]
+    norms, tokens, head = config["svm"]["norms"], config["selection"]["tokens"], config["head"]
+    factor, correlation = DECLARED["multi"]
+    several, layers = tokens in ("multi", "scc"), is_transformer(config["model"])
+    joint = not layers and head["_target_"] in TRAINED_LINEAR and head["train"]
     return (
         *norm_columns(norms),
-        *multi_columns(norms if tokens in ("multi", "scc") else ()),
+        *(
+            one.of(norm)
+            for norm in (norms if several else ())
+            # of frobenius every record has `one_minus_corr_svmeq`
+            for one in ((factor,) if norm == "frobenius" else (factor, correlation))
+        ),
         *(DECLARED["scc"] if tokens == "scc" else ()),
-        *law_columns(config),
+        *(DECLARED["joint"] if tokens == "top" and joint else ()),
+        *(DECLARED["law"] if tokens == "top" and (joint or layers) else ()),
         *hypothesis_columns(config["hypotheses"]),
-        *(LAYER_COLUMNS if is_transformer(config["model"]) else ()),
+        *(LAYER_COLUMNS if layers else ()),
         *probe_columns(
             {name: Quantity(one["meaning"], one["unit"]) for name, one in sorted(probes.items())}
         ),

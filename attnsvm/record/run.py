@@ -7,17 +7,9 @@ from pathlib import Path
 from types import NoneType, SimpleNamespace, UnionType
 from typing import Any, Literal, get_args, get_origin
 
-from attnsvm.config import (
-    GROUPS,
-    PROBES,
-    WITHOUT_EFFECT,
-    ConfigError,
-    Quantity,
-    RunConfig,
-    SelectionConfig,
-    SvmConfig,
-)
+from attnsvm.config import ConfigError, Quantity
 from attnsvm.config.probe import MAX_NAME, MAX_TEXT, ProbeConfig, described_quantities
+from attnsvm.config.run import GROUPS, PROBES, SECTIONS, WITHOUT_EFFECT, RunConfig
 from attnsvm.config.sources import package_of
 from attnsvm.record.columns import columns_digest, probe_columns
 from attnsvm.record.files import CorruptRecordError, read_json, shortened
@@ -137,7 +129,6 @@ def _check_result(run: Mapping[str, Any]) -> None:
 # --- the config -----------------------------------------------------------------------------------
 
 NAMES = {f.name for f in dataclasses.fields(RunConfig)} - set(WITHOUT_EFFECT)
-SECTIONS = {"selection": SelectionConfig, "svm": SvmConfig}
 CONFIG: Mapping[str, Any] = {
     **dict.fromkeys((*GROUPS, *SECTIONS), SECTION),
     "extensions": list[str],
