@@ -3,7 +3,7 @@
 Each summary has the number of values it used (`used`) and of rows without a value (`excluded`).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from statistics import NormalDist
 from typing import Any, Literal
 
@@ -32,29 +32,23 @@ def bootstrap_interval(
     groups, n = values.shape
     if n < 2 or groups == 0:
         return np.full(groups, np.nan), np.full(groups, np.nan)
-    few = max(1, BLOCK_NUMBERS // resamples)
-    ends = [
-        _interval(values[first : first + few], statistic, _draws(n, resamples, seed))
-        for first in range(0, groups, few)
-    ]
+    tails, ends = [(1 - LEVEL) / 2, (1 + LEVEL) / 2], []
+    few, size = max(1, BLOCK_NUMBERS // resamples), max(1, BLOCK_NUMBERS // n)
+    for block in np.split(values, range(few, groups, few)):
+        # the same n gives the same draws, so that bands over the steps of instances are smooth
+        rng, parts = np.random.default_rng([seed, n]), []
+        for first in range(0, resamples, size):
+            draws = rng.integers(0, n, size=(min(size, resamples - first), n))
+            if statistic == "median":
+                parts.append(np.stack([np.median(row[draws], axis=1) for row in block]))
+            else:
+                centre = block[:, :1]  # centred, so that equal values give exactly that value
+                places = (draws + n * np.arange(len(draws))[:, None]).ravel()
+                counts = np.bincount(places, minlength=draws.size).reshape(draws.shape)
+                parts.append((block - centre) @ (counts.T / n) + centre)
+        ends.append(np.quantile(np.hstack(parts), tails, axis=1))
     low, high = np.hstack(ends)
     return low, high
-
-
-def _interval(values: np.ndarray, statistic: Statistic, blocks: Iterator[np.ndarray]) -> np.ndarray:
-    """Return low and high of each row, (2, groups), from blocks of draws."""
-    tails = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
-    if statistic == "mean":
-        centre = values[:, :1]  # centred, so that equal values give exactly that value
-        n = values.shape[1]
-        parts = []
-        for draws in blocks:
-            places = (draws + n * np.arange(len(draws))[:, None]).ravel()
-            counts = np.bincount(places, minlength=draws.size).reshape(draws.shape)
-            parts.append((values - centre) @ (counts.T / n) + centre)
-    else:
-        parts = [np.stack([np.median(row[draws], axis=1) for row in values]) for draws in blocks]
-    return np.quantile(np.hstack(parts), tails, axis=1)
 
 
 def summaries(
@@ -171,17 +165,6 @@ def counts(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     if frame.empty:
         return pd.DataFrame(columns=[*by, "count"])
     return frame.groupby(list(by), dropna=False, sort=True).size().reset_index(name="count")
-
-
-def _draws(n: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
-    """Yield the bootstrap draws of n values, in blocks of at most `BLOCK_NUMBERS` numbers.
-
-    The same n gives the same draws, so that bands over the steps of the same instances are smooth.
-    """
-    rng = np.random.default_rng([seed, n])
-    size = max(1, BLOCK_NUMBERS // n)
-    for first in range(0, resamples, size):
-        yield rng.integers(0, n, size=(min(size, resamples - first), n))
 
 
 def _moments(used: np.ndarray) -> tuple[float, ...]:

@@ -1,6 +1,6 @@
 """Which tokens training selects: pairs of runs that differ in their optimizer only."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import combinations_with_replacement
 from typing import Any
 
@@ -9,7 +9,7 @@ import pandas as pd
 
 from .. import statistics
 from ..cells import groups
-from . import CellAxes, SweepFrames
+from . import SweepFrames
 from ._numbers import arrays_of
 
 NEEDED = ("X", "Z", "mask", "seeds", "selected", "scores", "snapshots")
@@ -49,7 +49,8 @@ def of_pairs(frames: SweepFrames) -> pd.DataFrame:
             for _, part in groups(trials, axes.besides())
         ]
         for (cell, first), (of_other, second) in combinations_with_replacement(cells, 2):
-            other = label(axes, {name: of_other[name] for name in of_optimizer})
+            own = {name: of_other[name] for name in of_optimizer if pd.notna(of_other[name])}
+            other = axes.label(own).removeprefix("optimizer=")
             rows += (cell | {"second": other} | row for row in _pair(first, second))
     keys = [*axes.names, "second", "measure"]
     pairs = pd.DataFrame(rows, columns=[*keys, "instance", "sample"])
@@ -57,12 +58,6 @@ def of_pairs(frames: SweepFrames) -> pd.DataFrame:
     parts = statistics.summaries(pairs, keys, "sample").rename(columns={"mean": "share"})
     kept = [*keys, "unit", "used", "excluded", "share", "low", "high"]
     return pd.concat([whole, parts.assign(unit="sample")], ignore_index=True)[kept]
-
-
-def label(axes: CellAxes, cell: Mapping[str, Any]) -> str:
-    """Return the label of an optimizer, without the fields that it does not have."""
-    known = {key: value for key, value in cell.items() if not pd.isna(value)}
-    return axes.label(known).removeprefix("optimizer=")
 
 
 def _tokens(frames: SweepFrames, trials: pd.DataFrame) -> Tokens:

@@ -101,8 +101,6 @@ def _four_digits(value: Any, is_number: bool) -> str:
     return f"{number:.0f}" if number.is_integer() and abs(number) < 1e7 else f"{number:.4g}"
 
 
-ROWS_ON_PAGE = 400
-
 QUESTION = "In each cell of the sweep: how did training end, and which SVM does W agree with?"
 """The question of an ad-hoc sweep."""
 
@@ -110,7 +108,6 @@ USUAL = ("ok", "infeasible", "undecided", "failed")
 """Statuses that are told even if no instance has them."""
 
 RUN_COLUMNS = ("run", "state", "wall_s", "wanted", "accepted", "drawn")
-NORM_COLUMNS = ("frobenius_status", "nuclear_status")
 
 
 def report_page(
@@ -125,20 +122,14 @@ def report_page(
         title=frames.name or frames.directory.resolve().name,
         question=frames.question or ("" if frames.name else QUESTION),
         facts=_facts(frames),
-        not_shown=frames.not_shown,
+        frames=frames,
         failed=failed,
-        repeated=frames.left_out,
-        instances=len(frames.trials),
         pictures=pictures,
         tables=tables,
-        rows_on_page=ROWS_ON_PAGE,
         by_status=_counts(frames, ("status", "reason")),
-        by_norm=_counts(frames, NORM_COLUMNS),
-        incomplete=frames.incomplete[["run", "state", "reason"]],
-        run_count=len(frames.runs),
+        by_norm=_counts(frames, ("frobenius_status", "nuclear_status")),
         runs=_described(frames.runs, frames.axes),
         provenance=_provenance(frames.runs, frames.axes),
-        command=frames.command,
         directory=shlex.quote(str(frames.directory)),
     )
 
