@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from attnsvm.svm import solve
 from benchmarks._measure import apart, print_head, print_row, seconds, with_peak
 from benchmarks.solvers.quadratic import least
 
@@ -83,8 +84,6 @@ def instance(shape: Shape, problem: str = "Att-SVM") -> Any:
 
 def ours(shape: Shape, norm: Any, kind: str) -> tuple[float, float, str, str, int]:
     """Return seconds, MiB, status, gap and the number of active tokens."""
-    from attnsvm.svm import solve
-
     solve(instance((2, 3, 4)), norm, 3)  # imports and compiled code are not counted
     problem = instance(shape, kind)
     solution, peak = with_peak(lambda: solve(problem, norm, shape[1]))
@@ -94,8 +93,6 @@ def ours(shape: Shape, norm: Any, kind: str) -> tuple[float, float, str, str, in
 
 def beside(peer: str, shape: Shape) -> tuple[float, float]:
     """Return seconds of a peer, and by how much its norm at margin 1 exceeds ours, relatively."""
-    from attnsvm.svm import solve
-
     problem = instance(shape)
     G = (problem.D[0, :, :, None] * problem.queries[0, :, None, :]).flatten(1).numpy()
     known = solve(problem, "frobenius", shape[1]).objective.item()

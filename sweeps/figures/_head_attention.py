@@ -36,13 +36,11 @@ def table(frames: SweepFrames, heads: pd.DataFrame, by: list[str]) -> pd.DataFra
     for _, part in groups(known, by):
         best = part.iloc[int(part["lean"].to_numpy().argmax())]
         cell = {name: best[name] for name in [*by, *HEAD]}
-        for run, trials in rows_of(frames.trials, cell | {"control": "none"}).groupby(
-            "run", sort=False, observed=True
-        ):
+        for run in rows_of(frames.trials, cell | {"control": "none"})["run"].unique():
             arrays = arrays_of(frames, run)
             if "selected" in arrays and "frobenius_W" in arrays:  # not those of Gen-SVM
                 at = {key: values[0] for key, values in arrays.items()}
-                data, _ = drawn_again(trials.iloc[0], at)
+                data, _ = drawn_again(frames, run, at)
                 words = data.words(int(at["seeds"])) if data else ()
                 rows += [cell | row for row in of_instance(at, *words)]
                 break

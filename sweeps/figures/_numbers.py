@@ -1,15 +1,15 @@
 """What the tables of several figures need: outcomes, histories, stored arrays, and counts."""
 
-import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from attnsvm.config import GROUPS, ConfigError
-from attnsvm.config.instantiate import named
+from attnsvm.config import ConfigError
+from attnsvm.config.instantiate import instantiate
 from attnsvm.record.folder import read_solutions
+from attnsvm.record.run import read_run, recorded_config
 
 from .. import statistics, style
 from ..aggregate import SweepFrames
@@ -36,22 +36,16 @@ def arrays_of(frames: SweepFrames, run: object) -> dict[str, np.ndarray]:
     return {} if folder is None else dict(read_solutions(folder))
 
 
-def drawn_again(
-    trial: "pd.Series[Any]", at: Mapping[str, np.ndarray]
-) -> tuple[Any, Any] | tuple[None, None]:
+def drawn_again(frames: SweepFrames, run: object, at: Mapping[str, np.ndarray]) -> tuple[Any, Any]:
     """Return the data of a stored instance, and the instance with labels; None where it is another.
 
     Words and labels are in no record. Rows may be in another basis: their inner products count.
     """
     from attnsvm.data import sample  # torch, which no other figure needs
 
-    known, given = trial.dropna(), dict[str, Any]()
+    config = recorded_config(read_run(frames.folders[str(run)]))
     try:
-        for one in dataclasses.fields(GROUPS["data"][trial["data"]]):
-            if one.name in known:
-                whole = isinstance(one.default, int)
-                given[one.name] = int(known[one.name]) if whole else known[one.name]
-        data = named("data", trial["data"], **given)
+        data = instantiate(config.data, "data")
         batch = sample(data, trials=1, seed=int(at["seeds"]))
         pairs = [(batch.X[0].flatten(0, 1), at["X"].reshape(-1, batch.d)), (batch.Z[0], at["Z"])]
         grams = [(np.asarray(V @ V.mT), stored @ stored.T) for V, stored in pairs]

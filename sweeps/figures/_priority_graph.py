@@ -35,7 +35,7 @@ def table(frames: SweepFrames) -> pd.DataFrame:
         arrays = arrays_of(frames, first["run"])
         place = list(arrays.get("seeds", [])).index(first["seed"]) if arrays else 0
         at = {name: values[place] for name, values in arrays.items()}
-        data, batch = drawn_again(first, at) if at else (None, None)
+        data, batch = drawn_again(frames, first["run"], at) if at else (None, None)
         if data is not None:
             parts.append(_of_instance(data, batch, at).assign(**first[by]))
     return joined(parts, [*COLUMNS, *by])
