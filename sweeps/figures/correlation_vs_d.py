@@ -135,9 +135,8 @@ def _versus_d(tables: Tables, axes: CellAxes) -> Figure:
     flat = counts.loc[(counts["status"] == "ok") & counts["flat"], "variant"]
     rest = rest[(rest["quantity"] == "one_minus_corr_svmeq") & rest["variant"].isin(flat)]
     shown = pd.concat([every, rest.assign(curve=WITHOUT_FLAT, low=np.nan, high=np.nan)])
-    names = [*every["curve"].cat.categories, *([WITHOUT_FLAT] if len(rest) else [])]
-    shown = shown.assign(mean=shown["mean"].clip(lower=SMALLEST))
-    shown["curve"] = pd.Categorical(shown["curve"], names)
+    curves = named(shown["curve"], {name: name for name in LOOKS})
+    shown = shown.assign(mean=shown["mean"].clip(lower=SMALLEST), curve=curves)
     published = tables["correlation_vs_d_published"]
     read = {"published figure, read off": {"color": style.INK, **READ}} if len(published) else {}
     fig, (grid,) = facets(

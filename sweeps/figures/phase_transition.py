@@ -13,7 +13,7 @@ from matplotlib.ticker import PercentFormatter, ScalarFormatter
 
 from .. import statistics, style
 from ..cells import number, rows_of
-from ..facets import Panel, facets, looks_of, matrix, named, whiskers
+from ..facets import Panel, facets, looks_of, matrix, whiskers
 from ..notation import MEASURED, column
 from . import CAPTIONS, CellAxes, Drawing, Figure, Pages, SweepFrames, Tables, paged
 from ._numbers import UNTYPED, outcomes
@@ -79,8 +79,8 @@ def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Dr
 def _halfway(tables: Tables, axes: CellAxes) -> Figure:
     """Return the d of one half over max(T - 1, n), a colour for each share."""
     table = tables["phase_transition_halfway"]
-    shares = named(table["share_of"], SHARES)
-    table = table.assign(curve=pd.Categorical(shares, list(SHARES.values())), at=_promised(table))
+    shares = pd.Categorical(table["share_of"].map(SHARES), list(SHARES.values()))
+    table = table.assign(curve=shares, at=_promised(table))
     line = {"color": "0.4", "linestyle": "--"}
     fig, ((ax,),) = facets(
         table, "at", "halfway", hue="curve", panels=Panel("$d$ at one half of the instances"),

@@ -167,10 +167,9 @@ def _figure(
     """Return a panel for each quantity, with a curve for each cell."""
     table = tables["rates_curves"]
     table = table[(table["median"] > SMALLEST_SHOWN) & table["quantity"].isin([*quantities])]
-    table = table.drop(columns=["low", "high"])
-    table["curve"] = labels(axes, table, axes.besides()).astype(str)
     looks = looks_of(list(labels(axes, tables["rates_counts"], axes.besides()).cat.categories))
-    table["curve"] = pd.Categorical(table["curve"], list(looks))
+    curves = labels(axes, table, axes.besides()).cat.set_categories(list(looks))
+    table = table.drop(columns=["low", "high"]).assign(curve=curves)
     return facets(
         table, x, "median", hue="curve", col="quantity", panels=panels_of(*quantities),
         looks=looks, log_x=True, x_label=AGAINST[x],
