@@ -6,7 +6,6 @@ or there are too many selections of tokens to list.
 
 from collections.abc import Callable
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,7 +15,7 @@ from attnsvm.loss import Loss
 from attnsvm.problem import ProblemBatch
 from attnsvm.selection import optimal_tokens
 from attnsvm.svm import SvmProblem, solve_svm
-from attnsvm.svm.frobenius import from_gram
+from attnsvm.svm.frobenius import least_norm
 from attnsvm.theory import local_optima as optima
 from attnsvm.training.start import runner_up
 
@@ -26,7 +25,7 @@ ROUNDING = 1e-12
 """Differences below this, relative to the largest number, are undecided: rounding may decide."""
 
 B1_TOLERANCE = 1e-9
-"""Largest distance of a margin from 1, or residual of its equations, with Assumption B.1."""
+"""Largest distance of a margin from 1 with Assumption B.1."""
 
 GRAM_NUMBERS = 2**24
 """Largest number of entries of the Gram matrices that are in memory together."""
@@ -73,9 +72,8 @@ def assumption_b1(problem: SvmProblem) -> list[bool | None]:
 
     All constraints are active with multipliers lam >= 0 iff  G lam = 1, lam >= 0  is solvable,
     G = (D D^T) o (Z Z^T), i.e. iff some W in the cone of the d_k z_k^T has every margin equal to 1.
-    That W has the least Frobenius norm: where the solver for batches proves it, to 1e-12, its
-    margins decide, to 1e-9. Otherwise non-negative least squares of the equations of unit rows
-    decides, by a relative residual of 1e-9; None where it does not converge.
+    That W has the least Frobenius norm, so the margins of the solver's W decide, to 1e-9. None
+    where the solver finds neither W nor a ray, which proves that there is none.
 
     Parameters
     ----------
@@ -89,30 +87,12 @@ def assumption_b1(problem: SvmProblem) -> list[bool | None]:
 
 def _all_margins_one(problem: SvmProblem) -> list[bool | None]:
     """Return the verdicts for a batch whose Gram matrices fit into memory."""
-    multipliers, optimal = from_gram(problem)
-    apart = (problem.margins(problem.combine(multipliers)) - 1).abs()
-    equal = torch.where(problem.inequality, apart, 0.0).amax(1) <= B1_TOLERANCE
-    verdicts: list[bool | None] = equal.tolist()
-    for k in (~optimal).nonzero()[:, 0].tolist():
-        rows = problem.inequality[k]
-        D, Z = (V[k][rows].cpu().numpy() for V in (problem.D, problem.queries))
-        verdicts[k] = _solvable(D, Z) if len(D) else True
-    return verdicts
-
-
-def _solvable(D: np.ndarray, Z: np.ndarray) -> bool | None:
-    """Return whether G lam = 1 has a solution lam >= 0, with a row d_k, z_k for each equation."""
-    from scipy.optimize import nnls  # its import is slow, and few instances need it
-
-    lengths = np.linalg.norm(D, axis=1) * np.linalg.norm(Z, axis=1)
-    if not lengths.all():  # the margin of a zero row is 0
-        return False
-    G = (D @ D.T) * (Z @ Z.T) / np.outer(lengths, lengths)
-    one = lengths.max() / lengths
-    try:
-        return bool(nnls(G, one)[1] <= B1_TOLERANCE * np.linalg.norm(one))
-    except RuntimeError:
-        return None
+    W, _, ray = least_norm(problem)
+    apart = torch.where(problem.inequality, (problem.margins(W) - 1).abs(), 0.0).amax(1)
+    equal = apart <= B1_TOLERANCE
+    decided = equal | W.isfinite().flatten(1).all(1) | ray.isfinite().all(1)
+    pairs = zip(equal.tolist(), decided.tolist(), strict=True)
+    return [one if known else None for one, known in pairs]
 
 
 # --- Assumption D -----------------------------------------------------------------------------
