@@ -9,7 +9,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from attnsvm.attention import attend, direct, token_gradient, token_scores
+from attnsvm import parameterization
+from attnsvm.attention import Risk
 from attnsvm.head import Linear, Quadratic, Relu
 from attnsvm.loss import Loss
 from attnsvm.problem import ProblemBatch
@@ -154,12 +155,9 @@ def aligned_gradient(batch: ProblemBatch, W: Tensor, loss: Loss) -> Verdicts:
 
     `W` are the initial weights, (B, d, d).
     """
-    forward = attend(batch, batch.Z @ W.mT, batch.head_parameters)
-    slope = loss.derivative(forward.margins) * batch.Y / batch.n
-    g = token_scores(batch, forward, slope, batch.head_parameters)
-    q, _ = direct(forward, g, torch.zeros_like(slope))
-    step = -token_gradient(batch, q).mT @ batch.Z
-    moved = (batch.X @ (batch.Z @ step.mT)[..., None])[..., 0]
+    risk = Risk(batch, parameterization.W(), loss)
+    (G,) = risk.gradient((W,), risk.forward((W,)), "direct").parts
+    moved = (batch.X @ (batch.Z @ -G.mT)[..., None])[..., 0]
     optimal, _ = optimal_tokens(batch)
     ahead = moved.gather(2, optimal[..., None]) - moved
     others = batch.mask.scatter(2, optimal[..., None], False)
