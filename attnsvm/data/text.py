@@ -2,16 +2,13 @@
 
 import re
 from collections import Counter
-from pathlib import Path
 
 import torch
 from torch import Generator, Tensor
 
 from attnsvm.config import ConfigError
-from attnsvm.data.pretrained.model import contents
-from attnsvm.data.pretrained.source import TEXT
+from attnsvm.data.pretrained.source import read_text
 from attnsvm.data.token_graph import Vocabulary
-from attnsvm.record.files import CorruptRecordError
 
 WORD = re.compile(r"\w+(?:['\u2019-]\w+)*")
 """A word: letters and digits, with single apostrophes and hyphens between them."""
@@ -35,7 +32,7 @@ class Text(Vocabulary):
         self, n: int, T: int, d: int, K: int, embeddings: str, output: str, text: str | None
     ) -> None:
         super().__init__(n, T, d, K, embeddings, output)
-        words = _words(text)
+        words = WORD.findall(read_text(text).lower())
         counts = Counter(words)
         of = "the text of attnsvm" if text is None else f"data.text={text}"
         if K > len(counts):
@@ -60,11 +57,3 @@ class Text(Vocabulary):
         generator = Generator().manual_seed(seed)
         self.vocabulary(generator)  # drawn before
         return [[self.known[k] for k in ids] for ids in self.sequences(generator)[0].tolist()]
-
-
-def _words(text: str | None) -> list[str]:
-    """Return the words of a text in order; raise ConfigError if it cannot be read."""
-    try:
-        return WORD.findall(contents(TEXT if text is None else Path(text)).decode().lower())
-    except (OSError, ValueError, CorruptRecordError) as error:
-        raise ConfigError(f"data.text={text}: {error}; must be a text file, UTF-8") from error

@@ -19,29 +19,16 @@ from torch.nn.functional import normalize
 from attnsvm.config import ConfigError
 from attnsvm.config.fields import Range
 from attnsvm.config.sources import CONFIG, TENSORS, TOKENIZER, model_folder
+from attnsvm.config.words import rows
 from attnsvm.data.pretrained.hooks import caught
 from attnsvm.data.pretrained.layer import AttentionLayer
 from attnsvm.linalg import one_thread
 from attnsvm.record.files import MAX_JSON_BYTES, MAX_TABLE_BYTES, open_regular
 
-FIELDS = {
-    "bert": ("hidden_size", "num_attention_heads", "num_hidden_layers", "intermediate_size",
-             "vocab_size", "max_position_embeddings", "type_vocab_size", "layer_norm_eps"),
-    "gpt2": ("n_embd", "n_head", "n_layer", "n_inner", "vocab_size", "n_positions",
-             "layer_norm_epsilon"),
-}  # fmt: skip
-"""Fields of config.json that are read, by `model_type`. The last one is added to variances; the
-others are whole numbers >= 1."""
-
-OPTIONAL = ("type_vocab_size", "n_inner", "layer_norm_eps", "layer_norm_epsilon")
-"""Fields that a config.json may lack: then the default of transformers holds."""
-
-FIXED = {
-    "bert": {"hidden_act": "gelu", "position_embedding_type": "absolute", "is_decoder": False},
-    "gpt2": {"activation_function": "gelu_new", "scale_attn_weights": True,
-             "scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False},
-}  # fmt: skip
-"""Fields of which one value is understood; it is also the default."""
+FIELDS = list(rows(Path(__file__).with_name("fields.csv")))
+"""Fields of config.json that are read. Values are whole numbers >= 1, small ones, which are added
+to variances, or the only one that is understood, as JSON. Of one that is optional the default of
+transformers holds; it is the value where only one is understood."""
 
 OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 """Parts of names of tensors in old checkpoints of BERT, and today's."""
@@ -173,8 +160,9 @@ def _load(path: Path, versions: tuple[tuple[int, ...], ...]) -> PretrainedModel:
     with _reading(path, CONFIG, "must be JSON"):
         config = json.loads(contents(path / CONFIG))
     kind = config.get("model_type") if isinstance(config, dict) else None
-    if not isinstance(kind, str) or kind not in FIELDS:
-        raise _refused(path, CONFIG, f"model_type={kind!r}: must be {' | '.join(FIELDS)}")
+    kinds = dict.fromkeys(row["model_type"] for row in FIELDS)
+    if not isinstance(kind, str) or kind not in kinds:
+        raise _refused(path, CONFIG, f"model_type={kind!r}: must be {' | '.join(kinds)}")
     fields = _fields(path, config, kind)
     with _reading(path, TENSORS, "must be safetensors"):
         open_regular((path / TENSORS).resolve(), MAX_TABLE_BYTES).close()
@@ -210,20 +198,20 @@ def _reading(path: Path, file: str, must: str) -> Iterator[None]:
 
 def _fields(path: Path, config: Mapping[str, Any], kind: str) -> dict[str, Any]:
     """Return the fields of config.json that make the network."""
-    for name, must in FIXED[kind].items():
-        if (value := config.get(name, must)) != must:
-            raise _refused(path, CONFIG, f"{name}={value!r}: must be {must}")
     fields = {}
-    for name in FIELDS[kind]:
-        if (value := config.get(name)) is None and name in OPTIONAL:
-            continue
-        small = name == FIELDS[kind][-1]
-        allowed = Range(0, 1, below=True) if small else Range(1)
-        if not allowed.holds(value) or not (small or isinstance(value, int)):
-            must = f"{allowed}" if small else "a whole number >= 1"
-            raise _refused(path, CONFIG, f"{name}={value!r}: must be {must}")
-        fields[name] = value
-    return {**fields, **FIXED[kind]}
+    for row in (row for row in FIELDS if row["model_type"] == kind):
+        name, must = row["field"], row["value"]
+        if must not in ("whole", "small"):
+            fields[name] = json.loads(must)
+            if (value := config.get(name, fields[name])) != fields[name]:
+                raise _refused(path, CONFIG, f"{name}={value!r}: must be {fields[name]}")
+        elif (value := config.get(name)) is not None or row["optional"] == "no":
+            allowed = Range(0, 1, below=True) if must == "small" else Range(1)
+            if not allowed.holds(value) or not (must == "small" or isinstance(value, int)):
+                told = f"{allowed}" if must == "small" else "a whole number >= 1"
+                raise _refused(path, CONFIG, f"{name}={value!r}: must be {told}")
+            fields[name] = value
+    return fields
 
 
 def _network(

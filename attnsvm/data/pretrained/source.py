@@ -74,19 +74,11 @@ class Pretrained(Data):
             seed + torch.arange(trials), W,
         )  # fmt: skip
 
-    def words(self, seed: int) -> tuple[list[list[str]], list[int]]:
-        """Return the tokens of the sentences of the instance `seed`, as text, and each query."""
-        source, sentences = self._read()
-        chosen, query = self._drawn(source, len(sentences), seed)
-        token = source.tokenizer.id_to_token
-        words = [[str(token(k)) for k in one] for one in sentences[chosen, : self.T].tolist()]
-        return words, query.tolist()
-
     def _read(self) -> tuple[PretrainedModel, Tensor]:
         """Return the model, and sentences of T tokens or more; for the next tokens one more."""
         source = load(self.transformer)
         least = self.T + (not self.sinks or (self.scores == "loss" and source.causal))
-        found = _sentences(source, _lines(self.text), least)
+        found = _sentences(source, read_text(self.text), least)
         if len(found) < self.n:
             where = "the text of attnsvm" if self.text is None else f"data.text={self.text}"
             must = f"must be <= {len(found)}, the sentences of {where} with at least {least} tokens"
@@ -169,16 +161,15 @@ RECENT = Recent(2**28 + 2**27)
 
 
 @lru_cache(maxsize=8)
-def _sentences(source: PretrainedModel, lines: tuple[str, ...], T: int) -> Tensor:
+def _sentences(source: PretrainedModel, text: str, T: int) -> Tensor:
     """Return the tokens of the different lines that have at least T, (N, T)."""
-    different = dict.fromkeys(line.strip() for line in lines)
+    different = dict.fromkeys(line.strip() for line in text.splitlines())
     return source.encoded([line for line in different if line], T)
 
 
-def _lines(text: str | None) -> tuple[str, ...]:
-    """Return the lines of a text; raise ConfigError if it cannot be read."""
+def read_text(text: str | None) -> str:
+    """Return the text of a file, by default that of attnsvm; ConfigError if it cannot be read."""
     try:
-        return tuple(contents(TEXT if text is None else Path(text)).decode("utf-8").splitlines())
+        return contents(TEXT if text is None else Path(text)).decode("utf-8")
     except (OSError, ValueError, CorruptRecordError) as error:
-        must = "must be a text file, UTF-8, with one sentence a line"
-        raise ConfigError(f"data.text={text}: {error}; {must}") from error
+        raise ConfigError(f"data.text={text}: {error}; must be a text file, UTF-8") from error
