@@ -1,29 +1,23 @@
-"""`dry_run=true`: list the runs and estimate their time from small pilot runs."""
+"""`dry_run=true`: list the runs and estimate their time from measured costs; nothing is run."""
 
-import dataclasses
 import logging
-import math
-import time
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 
-from attnsvm.config import ConfigError, RunConfig
-from attnsvm.config.identity import result_fields
+from attnsvm.config import RunConfig
+from attnsvm.config.identity import option_names
+from attnsvm.config.norm import NAMED
+from attnsvm.config.words import rows
 from attnsvm.record import duration, run_state
 
 log = logging.getLogger(__name__)
 
-PILOTS = (2, 8)
-"""Numbers of instances of the two pilots: they give the time per run and per instance."""
-
-SIZES = 3
-"""Number of instance shapes that are timed for each kind of run."""
-
-OF_INSTANCES = ("n", "T", "d", "at_layer", "at_head", "control")
-"""Fields of data that do not change the kind of a run: the shape, and which head it is."""
+MODELS = {"cross_attention": "", "self_attention": "", "linear": "linear "}
+"""Models whose costs are measured -> the begin of the names of their parts in the table."""
 
 
 def log_plan(
@@ -38,54 +32,73 @@ def log_plan(
         log.info("%-11s %s  %s", states[name], name, " ".join(overrides))
     pending = [configs[name] for name, state in states.items() if state != "done"]
     log.info("%d runs, %d of them pending", len(cells), len(pending))
-    if not pending:
-        return
-    try:
-        log.info("about %s in one process", duration(estimated_s(pending)))
-    except ConfigError as error:  # a device or a file that only the machine of the runs has
-        log.info("no estimate: %s", error)
+    missing = [unmeasured(config) for config in pending]
+    known = [config for config, gap in zip(pending, missing, strict=True) if not gap]
+    if known:
+        of = "" if len(known) == len(pending) else f" for {len(known)} of them"
+        time = duration(sum(map(estimated_s, known)))
+        log.info("about %s in one process%s, once kernels are compiled", time, of)
+    for gap, runs in Counter(filter(None, missing)).most_common():
+        log.info("no estimate for %d runs: the cost of %s was not measured", runs, gap)
+    if probes := sorted({name for config in known for name in config.probe}):
+        log.info("besides: probe=[%s], whose cost was not measured", ",".join(probes))
 
 
-def estimated_s(configs: Sequence[RunConfig]) -> float:
-    """Return the estimated time in seconds of all runs of `configs`, one after the other.
+def unmeasured(config: RunConfig) -> str:
+    """Return the first part of a run, probes apart, whose cost is not in the table; "" if none."""
+    names = option_names(config)
+    if names["model"] not in MODELS:
+        return f"model={names['model']}"
+    if config.selection.until_accepted:
+        return "selection.until_accepted=True"
+    if not floats(config):
+        return f"data={names['data']}"
+    return next((part for part in parts(config) if part not in costs()), "")
 
-    Runs that differ only in the shape and the seeds of their instances, or in the pretrained head,
-    are of one kind. For each kind the smallest, the middle and the largest shape are timed twice,
-    on few instances. The time of other shapes is interpolated by a power law in the number of
-    floats of an instance.
+
+def floats(config: RunConfig) -> int:
+    """Return the number of floats of an instance's tokens; 0 if only the data file gives it."""
+    n, T, d = (int(getattr(config.data, key, 0)) for key in "nTd")
+    return n * (T or int(getattr(config.data, "K", 0))) * d
+
+
+def estimated_s(config: RunConfig) -> float:
+    """Return the estimated seconds of a run all parts of which were measured.
+
+    The cost of a part is interpolated by a power law in the number of floats of an instance.
     """
-    kinds: dict[str, list[RunConfig]] = defaultdict(list)
-    for config in configs:
-        fields = result_fields(config)
-        data = {key: value for key, value in fields["data"].items() if key not in OF_INSTANCES}
-        kinds[repr({**fields, "data": data, "seed": 0, "trials": 0})].append(config)
-    total = 0.0
-    for kind in kinds.values():
-        by_size = dict(sorted({size(config): config for config in kind}.items()))
-        places = np.linspace(0, len(by_size) - 1, min(SIZES, len(by_size))).round().astype(int)
-        tried = np.array([*by_size])[places]
-        costs = np.log(np.maximum([_cost_s(by_size[floats]) for floats in tried], 1e-6))
-        at = np.log([size(config) for config in kind])
-        start, each = (np.exp(np.interp(at, np.log(tried), column)) for column in costs.T)
-        total += float((start + [config.trials for config in kind] * each).sum())
-    return total
+    total, size = 0.0, np.log(floats(config))
+    for part, times in parts(config).items():
+        sizes, seconds = np.log(costs()[part]).T
+        total += times * float(np.exp(np.interp(size, sizes, seconds)))
+    return total * config.trials
 
 
-def size(config: RunConfig) -> float:
-    """Return the number of floats of an instance's tokens; 1 if only the data file gives it."""
-    return math.prod(float(getattr(config.data, key, 1)) for key in "nTd")
+def parts(config: RunConfig) -> dict[str, int]:
+    """Return the parts of a run, as the table names them, and how often an instance has each."""
+    names, optimizer = option_names(config), vars(config.optimizer)
+    found: dict[str, int] = {}
+    if config.selection.tokens != "optimal":
+        words = [names["parameterization"], names["optimizer"], _kind(optimizer.get("norm", ""))]
+        found[MODELS[names["model"]] + " ".join(words).strip()] = optimizer.get("steps", 1)
+    found |= {f"svm {_kind(norm)}": 1 for norm in config.svm.norms}
+    if config.svm.published:
+        found |= {f"published {norm}": 1 for norm in config.svm.norms}
+    return found
 
 
-def _cost_s(config: RunConfig) -> tuple[float, float]:
-    """Return the seconds that a run like `config` takes at its start and per instance."""
-    from attnsvm import experiment
+def _kind(norm: str) -> str:
+    """Return a norm with a name, or the family of one with another exponent."""
+    return norm if norm in ("", *NAMED) else f"{norm.rstrip('.0123456789')}<p>"
 
-    few, more = (min(count, config.trials) for count in PILOTS)
-    seconds = []
-    for trials in (few, few, more):  # the first pilot also imports and compiles
-        begin = time.perf_counter()
-        experiment.run(dataclasses.replace(config, trials=trials))
-        seconds.append(time.perf_counter() - begin)
-    _, short, long = seconds
-    each = max(long - short, 0.0) / (more - few) if more > few else long / more
-    return max(long - more * each, 0.0), each
+
+@cache
+def costs() -> dict[str, list[tuple[float, float]]]:
+    """Return the measured (floats of an instance, seconds) of every part, in growing size.
+
+    A part is a step of training, or the SVM in a norm. `python -m benchmarks costs` measures them.
+    """
+    found: dict[str, list[tuple[float, float]]] = {}
+    for row in rows(Path(__file__).with_name("costs.csv")):
+        found.setdefault(row["part"], []).append((float(row["floats"]), float(row["seconds"])))
+    return found

@@ -1,6 +1,5 @@
 """Signals as exceptions: SIGTERM, SIGHUP and others end a run as Ctrl-C does, recorded by name."""
 
-import multiprocessing
 import os
 import signal
 import threading
@@ -15,9 +14,6 @@ SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal
 STUCK_S, CHILDREN_S, PARENT_S = 2.5, 4.0, 0.5
 """Seconds that the main thread has to react to a signal; that the workers of a sweep have to record
 that they were interrupted; and between two looks of a worker whether its driver is still there."""
-
-FOLLOWER = "follower of the driver"
-"""Name of the thread that ends a worker."""
 
 Handlers = Mapping[signal.Signals, Any]
 
@@ -156,16 +152,28 @@ def _holds_lock(pid: int) -> bool:
     return any(link.endswith("/.lock") for link in links)
 
 
-def follow(driver: int) -> None:
-    """If this process is a worker of a sweep's driver: end when the driver is gone, and not before.
+def follow_by_joblib() -> None:
+    """Let the workers that joblib starts from now on follow this process, before their first task.
+
+    An idle worker, or one that is still importing, would outlive a killed driver by minutes.
+    """
+    from joblib.parallel import BACKENDS, register_parallel_backend
+
+    usual: Any = BACKENDS["loky"]
+
+    class Followed(usual):  # type: ignore[misc]
+        def configure(self, **options: Any) -> Any:
+            return super().configure(**options, initializer=_follow, initargs=(os.getpid(),))
+
+    register_parallel_backend("loky", Followed)
+
+
+def _follow(driver: int) -> None:
+    """End this process, a worker, when its driver is gone, and not before.
 
     A driver that is killed cannot tell its workers. And joblib kills all workers as soon as one has
     ended: after a signal to all of them some may still be recording it.
     """
-    worker = multiprocessing.current_process().name != "MainProcess"
-    followed = any(thread.name == FOLLOWER for thread in threading.enumerate())
-    if not worker or os.getppid() != driver or followed:
-        return  # the driver itself, or a worker of a process in between, which outlives it
 
     def leave(signum: int, frame: object) -> None:
         _wait_while(lambda: os.getppid() == driver)
@@ -176,6 +184,8 @@ def follow(driver: int) -> None:
         while os.getppid() == driver:
             time.sleep(PARENT_S)
         os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(CHILDREN_S)  # a run is recorded; compiled code or a compilation goes on
+        os._exit(128 + signal.SIGTERM)
 
     _handle(leave)
-    threading.Thread(target=watch, daemon=True, name=FOLLOWER).start()
+    threading.Thread(target=watch, daemon=True, name="follower of the driver").start()

@@ -21,12 +21,14 @@ from omegaconf import DictConfig, OmegaConf
 from attnsvm import record
 from attnsvm.cli.errors import exit_code, outcome
 from attnsvm.cli.objective import Objective
+from attnsvm.cli.signals import follow_by_joblib
 from attnsvm.cli.user_sweeps import config_folders
 from attnsvm.config import PROBES, ConfigError
 
 log = logging.getLogger(__name__)
 
 OWN = "hydra_plugins.attnsvm_sweeper.sweeper.AttnsvmSweeper"
+JOBLIB = "hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher"
 BASIC = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 RUN_FOLDER = "${run_name:}"
 
@@ -113,6 +115,8 @@ class OtherSweeper(Callback):
 
         A refusal is SystemExit: Hydra makes warnings of other errors in a callback.
         """
+        if config.hydra.launcher._target_ == JOBLIB:
+            follow_by_joblib()
         if config.hydra.sweeper._target_ == OWN:
             return
         folder = sweep_folder(config, lambda: _space_digest(config))

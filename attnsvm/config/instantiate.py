@@ -70,18 +70,18 @@ def unknown_field(field: str, schema: type, of: str = "") -> str:
     group = getattr(schema, "GROUP", "")
     others = GROUPS.get(group, {}).items()
     having = [option for option, other in others if field in vars(other)["__dataclass_fields__"]]
-    places = _places(field) if schema is RunConfig else []
+    places = places_of(field) if schema is RunConfig else []
     found = f"did you mean {' | '.join(places)}? " if places else did_you_mean(field, names)
     if having:
         found = f"{group}={' | '.join(having)} has it; "
     return f"unknown field{of}; {found}must be {' | '.join(names) or 'absent, there is none here'}"
 
 
-def _places(field: str) -> list[str]:
-    """Return the fields of groups, of `selection` and `svm` with this name, as `data.d`."""
+def places_of(field: str) -> list[str]:
+    """Return the group and the fields of groups, `selection` and `svm` with this name."""
     options: dict[str, Iterable[type]] = {name: GROUPS[name].values() for name in GROUPS}
     options |= {name: [schema] for name, schema in SECTIONS.items()}
-    found = []
+    found = [field] if field in GROUPS else []
     for group, schemas in options.items():
         names = {f.name for one in schemas for f in dataclasses.fields(one)}
         found += [f"{group}.{name}" for name in (field, f"{field}s") if name in names]

@@ -41,7 +41,12 @@ def refused(begin: str, *kinds: type[Exception]) -> Iterator[None]:
     except CorruptRecordError as error:
         raise CorruptRecordError(f"{begin}{error}") from error
     except kinds as error:
-        raise CorruptRecordError(f"{begin}{type(error).__name__}: {error}") from error
+        raise CorruptRecordError(f"{begin}{type(error).__name__}: {reason_of(error)}") from error
+
+
+def reason_of(error: Exception) -> str:
+    """Return what an error says, without the number and the path of the operating system's."""
+    return str(getattr(error, "strerror", None) or error)
 
 
 KINDS = {"-": "a file", "l": "a link", "d": "a folder", "p": "a pipe", "s": "a socket"}

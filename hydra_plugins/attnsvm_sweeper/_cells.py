@@ -2,7 +2,7 @@
 
 Hydra composes a cell in about 0.1 s, twice for every cell: a sweep of 500 cells would wait a minute
 before its first run. Most cells choose the same options and differ in values, so options are
-composed once, and values are set in copies.
+composed and validated once, and values are set in copies.
 
 Launchers know overrides only: those of a task of several cells are those of its first one. Each
 cell is then run by Hydra as a job of its own, with its folder, log and callbacks; `Task` is the
@@ -10,9 +10,11 @@ launcher's job around them.
 """
 
 import copy
+import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,9 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from attnsvm.cli.signals import follow, hand_on, interruptible
+from attnsvm.cli.signals import hand_on, interruptible
+from attnsvm.config import ConfigError, RunConfig
+from attnsvm.config.compose import validated
 from attnsvm.record import run_state
 
 
@@ -36,37 +40,76 @@ class CellComposer(ConfigLoaderImpl):
     def __init__(self, search_path: ConfigSearchPath) -> None:
         super().__init__(search_path)
         self._composed: dict[tuple[str, ...], DictConfig] = {}
+        self._validated: dict[tuple[str, ...], tuple[RunConfig, DictConfig] | None] = {}
+        self._parse = cache(OverridesParser.create().parse_override)
 
     def load_sweep_config(
         self, master_config: DictConfig, sweep_overrides: list[str]
     ) -> DictConfig:
         """Return the config of a job as Hydra composes it, in the folder of its sweep."""
-        overrides = OverridesParser.create().parse_overrides(list(sweep_overrides))
-        # Hydra itself composes its own section, added and removed fields, and what is an error
-        changed = all(one.type == OverrideType.CHANGE for one in overrides)
-        plain = changed and not any(one.is_hydra_override() for one in overrides)
-        run = self._with_values(master_config, overrides) if plain else None
+        overrides = [self._parse(word) for word in sweep_overrides]
+        run = self._with_values(master_config, overrides) if _plain(overrides) else None
         if run is None:
             run = super().load_sweep_config(master_config, sweep_overrides)
         run.hydra.sweep.dir = master_config.hydra.sweep.dir
         return run
 
-    def _with_values(self, master: DictConfig, overrides: list[Override]) -> DictConfig | None:
-        """Return the config of the chosen options with its values set; None at an error."""
+    def run_config(self, master: DictConfig, cell: list[str]) -> RunConfig:
+        """Return the validated config of a cell, as if it were composed."""
+        overrides = [self._parse(word) for word in cell]
+        found = self._run_with_values(master, overrides) if _plain(overrides) else None
+        return found or validated(self.load_sweep_config(master, cell))
+
+    def _run_with_values(self, master: DictConfig, overrides: list[Override]) -> RunConfig | None:
+        """Return the config of the options with its values set; None if it must be composed."""
+        words, values = self._options(master, overrides)
+        if words not in self._validated:
+            self._validated[words] = _template(self._composed[words])
+        if (template := self._validated[words]) is None:
+            return None
+        first, typed = template
+        run = copy.copy(first)
+        changed = {"": run}
+        try:
+            for key, given in _leaves(values):
+                group, _, name = key.rpartition(".")
+                if group not in changed:
+                    changed[group] = copy.copy(getattr(first, group))
+                    setattr(run, group, changed[group])
+                OmegaConf.update(typed, key, given)  # checks name and type
+                value = OmegaConf.select(typed, key)
+                if isinstance(value, DictConfig) or name == "extensions":
+                    return None
+                plain = OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
+                setattr(changed[group], name, plain)
+            for node in (*list(changed.values())[1:], run):
+                node.__post_init__()
+        except (OmegaConfBaseException, AttributeError, ConfigError):
+            return None
+        return run
+
+    def _options(
+        self, master: DictConfig, overrides: list[Override]
+    ) -> tuple[tuple[str, ...], list[Override]]:
+        """Return the chosen options, which are composed, and the overrides that set values."""
         groups = master.hydra.runtime.choices  # a dict sets values, even if its key is a group
-        options = [
-            one
-            for one in overrides
-            if one.key_or_group in groups and not isinstance(one.value(), dict)
+        sets = [
+            one.key_or_group not in groups or isinstance(one.value(), dict) for one in overrides
         ]
-        words = tuple(str(one.input_line) for one in options)
+        words = tuple(
+            str(one.input_line) for one, of in zip(overrides, sets, strict=True) if not of
+        )
         if words not in self._composed:
             self._composed[words] = super().load_sweep_config(master, list(words))
+        return words, list(itertools.compress(overrides, sets))
+
+    def _with_values(self, master: DictConfig, overrides: list[Override]) -> DictConfig | None:
+        """Return the config of the chosen options with its values set; None at an error."""
+        words, values = self._options(master, overrides)
         run: DictConfig = copy.deepcopy(self._composed[words])
         try:
-            for one in overrides:
-                if one not in options:
-                    OmegaConf.update(run, one.key_or_group, one.value(), merge=True)
+            for one in values:
+                OmegaConf.update(run, one.key_or_group, one.value(), merge=True)
         except OmegaConfBaseException:
             return None
         names = run.hydra.job.config.override_dirname
@@ -76,6 +119,33 @@ class CellComposer(ConfigLoaderImpl):
         run.hydra.overrides.task = [str(one.input_line) for one in overrides]
         OmegaConf.copy_cache(from_config=master, to_config=run)
         return run
+
+
+def _plain(overrides: list[Override]) -> bool:
+    """Whether Hydra need not compose: its own section, added and removed fields, and errors."""
+    changed = all(one.type == OverrideType.CHANGE for one in overrides)
+    return changed and not any(one.is_hydra_override() for one in overrides)
+
+
+def _leaves(overrides: list[Override]) -> Iterator[tuple[str, Any]]:
+    """Yield field and value of each override; a dict sets several fields."""
+    for one in overrides:
+        value = one.value()
+        of_dict = value.items() if isinstance(value, dict) else ()
+        yield from ((f"{one.key_or_group}.{name}", each) for name, each in of_dict)
+        if not isinstance(value, dict):
+            yield one.key_or_group, value
+
+
+def _template(composed: DictConfig) -> tuple[RunConfig, DictConfig] | None:
+    """Return the validated config of options and its typed fields; None if values complete it."""
+    typed = OmegaConf.masked_copy(composed, [str(key) for key in composed if key != "hydra"])
+    if "${" in OmegaConf.to_yaml(typed):  # a field that follows others
+        return None
+    try:
+        return validated(composed), typed
+    except (OmegaConfBaseException, ConfigError):
+        return None
 
 
 log = logging.getLogger(__name__)
@@ -88,15 +158,13 @@ Cells = list[list[str]]
 class Task:
     """Runs the cells of a job, each composed and called back by Hydra as a job of its own.
 
-    `run_cell` runs a composed cell; `context` and `config` are those of the sweep; `driver` is the
-    process that started it: a worker ends when it is gone. `packs` has, for each job of several
-    cells, the number of its first cell and the cells.
+    `run_cell` runs a composed cell; `context` and `config` are those of the sweep. `packs` has, for
+    each job of several cells, the number of its first cell and the cells.
     """
 
     run_cell: TaskFunction
     context: HydraContext
     config: DictConfig
-    driver: int
     packs: dict[int, tuple[int, Cells]] = field(default_factory=dict)
 
     def pack(self, cells: Cells, size: int) -> Cells:
@@ -107,7 +175,6 @@ class Task:
 
     def __call__(self, composed: DictConfig) -> Any:
         """Run the cell, or the cells of the job one after the other until one is interrupted."""
-        follow(self.driver)
         if not self.packs:
             return self.run_cell(composed)
         first, cells = self.packs[HydraConfig.get().job.num]

@@ -11,7 +11,6 @@ return value of a job.
 
 import itertools
 import logging
-import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -36,7 +35,6 @@ from attnsvm.cli.objective import objective_of
 from attnsvm.cli.sweep import check_folder, close_sweep, sweep_folder
 from attnsvm.cli.user_sweeps import check_sweep
 from attnsvm.config import ConfigError
-from attnsvm.config.compose import validated
 from attnsvm.config.identity import plan_digest, run_name
 from attnsvm.config.plugins import declared_modules
 from attnsvm.display.pace import each
@@ -157,7 +155,7 @@ class AttnsvmSweeper(Sweeper):
         cells, configs = dict[str, list[str]](), dict[str, Any]()
         there = job_machine(self.composed.hydra.launcher)
         for cell in each("checking run", list(grid)):
-            config = validated(self.composer.load_sweep_config(self.composed, cell))
+            config = self.composer.run_config(self.composed, cell)
             name = run_name(config)
             if name in cells:
                 continue
@@ -186,7 +184,7 @@ class AttnsvmSweeper(Sweeper):
 
     def _launcher(self) -> Launcher:
         """Return the launcher; in jobs of several cells the callbacks are called for each cell."""
-        self.job = Task(self.task, self.context, self.composed, os.getpid())
+        self.job = Task(self.task, self.context, self.composed)
         context = self.context
         if self.cells_per_job > 1:
             context = HydraContext(context.config_loader, type(context.callbacks)())

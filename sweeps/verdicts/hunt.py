@@ -5,6 +5,7 @@ Then samples, tokens, dimensions and initial weights are left out, and the numbe
 as the claim still fails. What is left is recorded as any run, so that `attnsvm-verify` proves it.
 """
 
+import ast
 import itertools
 import shlex
 import tempfile
@@ -21,6 +22,7 @@ from omegaconf import OmegaConf
 
 from attnsvm.config.compose import composed
 from attnsvm.config.groups import CrossAttentionConfig, SphereConfig
+from attnsvm.config.instantiate import places_of
 from attnsvm.config.sources import conf_folder
 from attnsvm.display.pace import doing, each
 from attnsvm.record.archive import pack
@@ -69,12 +71,15 @@ def _search(
     cells = [cell for runs in claim.runs for cell in cells_of(runs)]
     judges = [(Judge(claim, overrides, place), largest) for overrides, largest in cells]
     seen: Counter[str] = Counter()
+    unmet = Counter(dict.fromkeys(claim.hypotheses, 0))
     for seed in each("part", range(0, trials, AT_ONCE)):
         judge, largest = judges[rng.integers(len(judges))]
         bounds = zip((1, 2, 1), largest, strict=True)
         n, T, d = (int(rng.integers(low, high + 1)) for low, high in bounds)
-        words = judge.drawn((n, T, d), seed, min(AT_ONCE, trials - seed))
+        rows = judge.drawn((n, T, d), seed, min(AT_ONCE, trials - seed))
+        words = rows["ruling"]
         seen.update(words)
+        unmet.update({name: int((~rows[name].fillna(True).astype(bool)).sum()) for name in unmet})
         failing = words.index[words == FAILS]
         if len(failing):
             tell(f"{claim.name} fails: n={n}, T={T}, d={d}, seed={failing[0]}; {_tally(seen)}")
@@ -83,7 +88,24 @@ def _search(
                 return judge, case
             tell("  passed over: two of its tokens are equal, or rounding decides")
     tell(f"{claim.name}: no counterexample; {_tally(seen)}")
+    if seen[""] == seen.total():
+        ((name, count),) = unmet.most_common(1)
+        tell(f"  not met most often, on {count}: {name} ({_remedy(claim, name)})")
     return None
+
+
+def _remedy(claim: Claim, hypothesis: str) -> str:
+    """Return the condition of a hypothesis, and the options that would meet it, if they set it."""
+    condition, _ = claim.hypotheses[hypothesis]
+    nodes = list(ast.walk(ast.parse(condition)))
+    named = {node.id: places_of(node.id) for node in nodes if isinstance(node, ast.Name)}
+    options = {name: " | ".join(places) for name, places in named.items() if places}
+    for node in nodes:
+        match node:
+            case ast.Compare(ast.Name(name), [ast.Eq()], [ast.Constant(value)]) if name in options:
+                options[name] += f"={value!s}"
+    set_by = f"set by {', '.join(options.values())}" if options else "measured; more trials=N"
+    return f"{condition}; {set_by}"
 
 
 def _tally(seen: Counter[str]) -> str:

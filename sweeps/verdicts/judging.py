@@ -47,8 +47,8 @@ class Judge:
         self.place = place
         self.seeded = _composed(self.overrides)
 
-    def drawn(self, size: Size, seed: int, trials: int) -> "pd.Series[str]":
-        """Return the ruling of the instances `seed`, `seed` + 1, ... of a size, by seed."""
+    def drawn(self, size: Size, seed: int, trials: int) -> pd.DataFrame:
+        """Return the rows of `rulings` of the instances `seed`, `seed` + 1, ... of a size."""
         return self._rule(self._config(size, seed, trials))
 
     def _config(self, size: Size, seed: int, trials: int) -> RunConfig:
@@ -75,7 +75,7 @@ class Judge:
     def rule(self, cases: Sequence[Case]) -> list[str]:
         """Return the ruling of each of these cases, which have one shape."""
         config = _composed((*self.overrides, *written(self.place, cases)))
-        return list(self._rule(replace(config, trials=len(cases))))
+        return list(self._rule(replace(config, trials=len(cases)))["ruling"])
 
     def lightest(self, cases: Sequence[Case]) -> Case | None:
         """Return the case of the smallest numbers on which the claim fails; none is degenerate."""
@@ -84,12 +84,12 @@ class Judge:
         failing = [case for case, word in zip(cases, words, strict=True) if word == FAILS]
         return min(failing, key=lambda case: case.weight, default=None)
 
-    def _rule(self, config: RunConfig) -> "pd.Series[str]":
+    def _rule(self, config: RunConfig) -> pd.DataFrame:
         with tempfile.TemporaryDirectory() as place:
             folder = Path(place)
             write(folder, experiment.parts(config), provenance(config, []))
             rows = rulings(self.claim, load(folder))
-        return rows.set_index("seed")["ruling"].sort_index()
+        return rows.set_index("seed").sort_index()
 
 
 def written(folder: Path, cases: Sequence[Case]) -> list[str]:

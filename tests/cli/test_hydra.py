@@ -9,7 +9,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import ConfigCompositionException
 from omegaconf import OmegaConf
 
-from attnsvm.config.compose import register
+from attnsvm.config.compose import register, validated
 from attnsvm.config.version import __version__
 from hydra_plugins.attnsvm_sweeper._cells import CellComposer
 from tests.command import SMALL, attnsvm, ran
@@ -62,15 +62,6 @@ def test_a_launcher_that_is_not_installed_says_what_installs_it(tmp_path):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("mode", [[], ["-m"]])
-def test_a_dry_run_for_a_device_that_is_not_here_lists_the_plan(mode, tmp_path):
-    env = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
-    done = ran(*mode, *SMALL, "dry_run=true", "device=cuda", cwd=tmp_path, env=env)
-    assert "1 runs, 1 of them pending" in done.stdout
-    assert "no estimate: device=cuda: no CUDA device is available here" in done.stdout
-
-
-@pytest.mark.full
 def test_a_sweep_beside_them_is_run_and_reported(tmp_path):
     for name in ("conf", "sweeps"):
         (tmp_path / name).mkdir()
@@ -109,14 +100,16 @@ def composers():
         yield (
             lambda cell: loader.load_sweep_config(master, cell),
             lambda cell: by_hydra(master, cell),
+            lambda cell: loader.run_config(master, cell),
         )
 
 
 @pytest.mark.full
 def test_a_job_is_what_hydra_composes_its_own_section_included(composers):
     for cell in CELLS:
-        config, expected = (compose_cell(cell) for compose_cell in composers)
+        config, expected, run = (compose_cell(cell) for compose_cell in composers)
         assert config == expected
+        assert run == validated(expected)
         assert OmegaConf.to_container(config) == OmegaConf.to_container(expected)
         assert config._get_flag("struct") == expected._get_flag("struct")
 

@@ -2,10 +2,15 @@
 
 import ctypes
 import os
+import random
 import re
+import shutil
 import signal
 import subprocess
+import sys
 import time
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -16,9 +21,10 @@ from attnsvm.record import states
 from attnsvm.record.state import run_state
 from attnsvm.sweeps.status import main as status
 from tests.command import BIN, SMALL, begun, environment, until
-from tests.faults import configs, finished, found, in_child, litter, owners, sweep
+from tests.faults import configs, contents, finished, found, in_child, litter, owners, sweep
 
 LONG = ("optimizer.record_every=100000000", "data.n=2", "data.T=3", "data.d=3")
+JOBLIB = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
 GRACE_S = 5.0
 
 
@@ -60,8 +66,7 @@ def joblib_sweep(tmp_path, steps, *more):
     """Begin a sweep of four runs by two workers; return driver, folder and workers at work."""
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
     grid = ["-m", *LONG, "trials=1", f"optimizer.steps={steps}", *more]
-    grid += ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]
-    driver, folder = begun(*grid, cwd=tmp_path), tmp_path / "multirun/latest"
+    driver, folder = begun(*grid, *JOBLIB, cwd=tmp_path), tmp_path / "multirun/latest"
     until(lambda: len(pids(folder)) == 2)
     return driver, folder, pids(folder)
 
@@ -80,6 +85,53 @@ def test_the_workers_of_joblib_end_with_their_driver(is_killed, tmp_path):
     until(lambda: not alive(workers), 10)
     assert found(folder) == ["interrupted", "interrupted", "missing", "missing"]
     assert not [path for path in litter(folder) if path.name == ".lock"]
+
+
+IDLE = """
+import os, signal
+from joblib import Parallel, delayed
+from attnsvm.cli.signals import follow_by_joblib
+follow_by_joblib()
+print(*set(Parallel(2)(delayed(os.getpid)() for _ in range(4))), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_idle_workers_end_with_a_killed_driver():
+    pytest.importorskip("joblib")
+    driver = subprocess.run([sys.executable, "-c", IDLE], capture_output=True, check=False)
+    workers = driver.stdout.split()
+    assert workers
+    until(lambda: not alive(map(int, workers)), GRACE_S)
+
+
+@pytest.mark.faults
+def test_no_process_outlives_a_driver_killed_at_a_random_moment(tmp_path):
+    grid = ["-m", "data.d=5,6,7", "trials=6", "optimizer.steps=400"]
+    assert begun(*grid, "hydra.sweep.dir=expected", cwd=tmp_path).wait(120) == 0
+    rng, mark = random.Random(0), f"KILLED_BY={os.getpid()}"
+    env = os.environ | dict([mark.split("=")])
+    for _ in range(40):
+        driver = begun(*grid, "hydra.sweep.dir=sweep", *JOBLIB, cwd=tmp_path, env=env)
+        time.sleep(rng.uniform(0, 8))
+        driver.kill()
+        driver.wait()
+        until(lambda: not marked(mark), GRACE_S)
+        if (tmp_path / "sweep/report.html").exists():
+            assert contents(tmp_path / "sweep") == contents(tmp_path / "expected")
+            shutil.rmtree(tmp_path / "sweep")
+    assert begun(*grid, "hydra.sweep.dir=sweep", *JOBLIB, cwd=tmp_path).wait(120) == 0
+    assert contents(tmp_path / "sweep") == contents(tmp_path / "expected")
+
+
+def marked(variable: str) -> list[Path]:
+    """Return the processes, zombies apart, that have an environment variable."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended
+            if variable.encode() in (process / "environ").read_bytes():
+                found.append(process)
+    return found
 
 
 @pytest.mark.full

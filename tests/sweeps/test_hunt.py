@@ -85,11 +85,19 @@ def test_the_initial_weights_of_a_counterexample_become_zero(hunted, tmp_path, c
 def test_without_a_counterexample_it_ends_after_so_many_instances(hunted, tmp_path):
     """The twin: with d >= max(T - 1, n) it is always feasible (Theorem 1)."""
     big = {"d >= max(T - 1, n)": ("d >= T - 1 and d >= n and d >= 2", OTHERWISE)}
-    code, (line,) = hunted("one", "trials=250", claims=[made(hypotheses=big, runs=(DRAWN,))])
+    code, (line, *_) = hunted("one", "trials=250", claims=[made(hypotheses=big, runs=(DRAWN,))])
     assert code == 1
     assert line.startswith("one: no counterexample; 250 instances drawn: hypotheses not met on ")
     assert line.endswith("undecided on 0, fails on 0")
     assert not (tmp_path / "hunt").exists()
+
+
+def test_hypotheses_that_no_instance_meets_are_named_with_the_option_that_would(hunted):
+    never = {"big": ("d >= 9 and d > n", OTHERWISE), "by steps": ("init == 'zero'", OTHERWISE)}
+    code, (line, remedy) = hunted("one", "trials=9", claims=[made(hypotheses=never, runs=(DRAWN,))])
+    assert code == 1
+    assert "9 instances drawn: hypotheses not met on 9, " in line
+    assert remedy == "  not met most often, on 9: big (d >= 9 and d > n; set by data.d, data.n)"
 
 
 @pytest.mark.parametrize(("words", "told"), CASES["refused"])

@@ -1,0 +1,42 @@
+"""A dry run lists, counts and estimates; it draws, trains and compiles nothing."""
+
+import logging
+
+import pytest
+
+from attnsvm import experiment
+from attnsvm.cli import dry_run
+from attnsvm.config import RunConfig
+from tests.config.test_config import composed
+
+ESTIMATED = {
+    "data.n=6 data.T=8 data.d=10 svm=published": "1 of them pending\nabout",
+    "sweep=atlas": "about {time} in one process, once kernels are compiled\nbesides: probe=["
+    "constrained,margin_gap], whose cost was not measured",
+    "model=transformer": "no estimate for 1 runs: the cost of model=transformer was not measured",
+    "data=file data.path=x.npz": "the cost of data=file was not measured",
+    "device=cuda": "about",
+}
+
+
+def told(config: RunConfig, folder, caplog) -> str:
+    """Return what a dry run of one cell says after its list."""
+    with caplog.at_level(logging.INFO):
+        dry_run.log_plan(folder, {"one": ["seed=1"]}, {"one": config})
+    return "\n".join(caplog.messages[1:])
+
+
+@pytest.mark.parametrize("words", ESTIMATED)
+def test_what_was_not_measured_is_named_and_nothing_is_run(words, tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(experiment, "parts", None)
+    config = composed(*words.split())
+    found, expected = told(config, tmp_path, caplog), ESTIMATED[words]
+    time = dry_run.duration(dry_run.estimated_s(config)) if "{time}" in expected else ""
+    assert expected.format(time=time) in found
+
+
+def test_an_estimate_grows_with_instances_steps_and_sizes():
+    base = "data.n=6", "data.T=8", "data.d=10", "trials=10", "optimizer.steps=100"
+    one = dry_run.estimated_s(composed(*base))
+    for more in ("trials=20", "optimizer.steps=100000", "data.d=40"):
+        assert dry_run.estimated_s(composed(*base, more)) > one
