@@ -213,7 +213,8 @@ def _run(
     try:
         return row, fields, read_tables(folder, found.run, room)
     except UNREADABLE as error:
-        return row | {"state": "corrupt", "reason": record.shortened(error)}, fields, None
+        state = "too_large" if isinstance(error, record.TooLargeError) else "corrupt"
+        return row | {"state": state, "reason": record.shortened(error)}, fields, None
 
 
 def _described(run: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from attnsvm.config.run import GROUPS, SECTIONS, WITHOUT_EFFECT, RunConfig
-from attnsvm.config.sources import code_digest, content_digest
+from attnsvm.config.sources import code_digest, content_digest, helpers
 from attnsvm.config.version import __version__
 
 UNNAMED_OPTIONS = {"model": "cross_attention", "loss": "logistic"}
@@ -78,8 +78,12 @@ def named_files(fields: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str, s
 
 
 def extension_code(config: RunConfig) -> dict[str, str]:
-    """Return the digest of the code of each plug-in's package."""
-    return {package: code_digest(package) for package in config.extensions}
+    """Return the digest of the code of each plug-in's package, and the helpers that it counts."""
+    named = {package: ", ".join(helpers(package)) for package in config.extensions}
+    return {
+        package: code_digest(package) + (f" with {others}" if others else "")
+        for package, others in named.items()
+    }
 
 
 def plan_digest(configs: Iterable[RunConfig]) -> str:

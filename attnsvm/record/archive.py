@@ -21,6 +21,7 @@ import numpy as np
 from attnsvm.record.files import (
     MAX_TABLE_BYTES,
     CorruptRecordError,
+    TooLargeError,
     open_regular,
     refused,
     usable_memory,
@@ -167,7 +168,7 @@ def read_arrays(stream: BinaryIO) -> dict[str, np.ndarray]:
         headers = array_headers(archive)
         needed = sum(info.file_size for info in archive.infolist())
         if needed > (there := usable_memory()):
-            raise CorruptRecordError(f"arrays of {needed} bytes; this machine has {there}")
+            raise TooLargeError(f"arrays of {needed} bytes; this machine has {there}")
         arrays = {}
         for name in headers:
             with archive.open(f"{name}.npy") as member:

@@ -33,13 +33,17 @@ class CorruptRecordError(RuntimeError):
     """A file differs from what was written: it is reported and not used."""
 
 
+class TooLargeError(CorruptRecordError):
+    """A file or a table is larger than what is read here; it may be as it was written."""
+
+
 @contextmanager
 def refused(begin: str, *kinds: type[Exception]) -> Iterator[None]:
     """Raise CorruptRecordError, its message after `begin`, for these kinds of error too."""
     try:
         yield
     except CorruptRecordError as error:
-        raise CorruptRecordError(f"{begin}{error}") from error
+        raise type(error)(f"{begin}{error}") from error
     except kinds as error:
         raise CorruptRecordError(f"{begin}{type(error).__name__}: {reason_of(error)}") from error
 
@@ -87,7 +91,7 @@ def open_regular(path: Path, limit: int) -> io.BufferedReader:
     size = os.fstat(stream.fileno()).st_size
     if size > limit:
         stream.close()
-        raise CorruptRecordError(f"{path}: has {size} bytes; must have at most {limit}")
+        raise TooLargeError(f"{path}: has {size} bytes; must have at most {limit}")
     return stream
 
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from attnsvm.record.columns import LAYER_KEY, TRIAL_COLUMNS, Column, further_columns, key_columns
-from attnsvm.record.files import CorruptRecordError, byte_size, refused, shortened
+from attnsvm.record.files import CorruptRecordError, TooLargeError, byte_size, refused, shortened
 from attnsvm.record.run import OTHER_VERSION
 
 
@@ -223,4 +223,4 @@ def _read(file: pq.ParquetFile, schema: pa.Schema, room: int) -> pa.Table:
 def _check_room(needed: int, room: int) -> None:
     if needed > room:
         message = f"{byte_size(needed)} of memory; must be at most {byte_size(room)} here"
-        raise CorruptRecordError(f"needs {message}")
+        raise TooLargeError(f"needs {message}")

@@ -18,7 +18,15 @@ from omegaconf.errors import ValidationError
 
 from attnsvm.config import GROUPS
 from attnsvm.display.pace import doing, each, speaking
-from attnsvm.record import RUN_FILE, CorruptRecordError, Plan, one_line, read_plan, states
+from attnsvm.record import (
+    RUN_FILE,
+    CorruptRecordError,
+    Plan,
+    TooLargeError,
+    one_line,
+    read_plan,
+    states,
+)
 from attnsvm.record.archive import unpacked
 from attnsvm.record.plan import or_latest
 from attnsvm.verify.run import RunProof, prove
@@ -117,7 +125,8 @@ def _proof(task: Task) -> RunProof | str:
             if proof.repeated == proof.instances:
                 proof.trusted = [what for what in proof.trusted if what != TRAINING]
     except Exception as error:  # whatever one record holds, the others are proved
-        return f"corrupt: {type(error).__name__}: {error}"
+        what = "too large" if isinstance(error, TooLargeError) else "corrupt"
+        return f"{what}: {type(error).__name__}: {error}"
     return proof
 
 

@@ -10,9 +10,9 @@ import attnsvm
 from attnsvm.cli.columns import columns_text
 from attnsvm.cli.help import help_text
 from attnsvm.config import GROUPS, PROBES, ConfigError, plugins
-from attnsvm.config.identity import option_names, signature
+from attnsvm.config.identity import extension_code, option_names, signature
 from attnsvm.config.instantiate import named
-from attnsvm.config.sources import code_digest
+from attnsvm.config.sources import code_digest, helpers
 from tests.config.test_config import composed
 from tests.plugin import CONFIG, DECLARED, SCHEMA, installed, write_entry_points, write_package
 from tests.quick import beside
@@ -23,7 +23,7 @@ def forgotten(monkeypatch):
     """Nothing of a plug-in outlives a test."""
 
     def forget():
-        for cached in (plugins._installed, plugins._imported, code_digest):
+        for cached in (plugins._installed, plugins._imported, code_digest, helpers):
             cached.cache_clear()
         for name in [name for name in sys.modules if name.partition(".")[0] == "cubic_heads"]:
             del sys.modules[name]
@@ -85,6 +85,23 @@ def test_other_code_of_a_plugin_is_another_run(cubic, tmp_path):
     code_digest.cache_clear()
     assert signature(composed("head=cubic")) != before[0]
     assert signature(composed()) == before[1]
+
+
+def test_helpers_and_data_of_a_plugin_are_part_of_it_and_are_named(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(write_package(tmp_path))
+    folder = tmp_path / "cubic_heads"
+    (folder / "head.py").write_text("def f():\n    from more import g\n")
+    (tmp_path / "more").mkdir()
+    for path in ("more/__init__.py", "more/deep.py", "last.py", "other.py", "cubic_heads/a.json"):
+        (tmp_path / path).write_text("import last, torch, attnsvm\n" if "init" in path else "")
+    config = composed("extensions=[cubic_heads]")
+    code = extension_code(config)["cubic_heads"]
+    assert code.endswith(" with last, more")
+    for path in ("more/deep.py", "last.py", "cubic_heads/a.json", "other.py"):
+        (tmp_path / path).write_text("# changed")
+        code_digest.cache_clear()
+        assert (extension_code(config)["cubic_heads"] == code) == (path == "other.py")
+        code = extension_code(config)["cubic_heads"]
 
 
 BROKEN = {

@@ -3,6 +3,7 @@
 import io
 import itertools
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +13,14 @@ import pytest
 
 from attnsvm import record
 from attnsvm.config import ConfigError
-from attnsvm.record import LOCK_FILE, RUN_FILE, TABLES, CorruptRecordError, run_state
+from attnsvm.record import (
+    LOCK_FILE,
+    RUN_FILE,
+    TABLES,
+    CorruptRecordError,
+    TooLargeError,
+    run_state,
+)
 from attnsvm.record.folder import read_tables, write_failure
 from attnsvm.sweeps.aggregate import load
 from attnsvm.sweeps.report import command as report
@@ -188,8 +196,15 @@ def test_small_files_of_large_tables(odd):
     assert reason_of(odd).endswith("has 300000 rows; must have drawn=3")
     run = record.read_json(odd / RUN_FILE)
     counts = {"drawn": 300_000, "accepted": 300_000, "statuses": {"ok": 300_000}}
-    with pytest.raises(CorruptRecordError, match="of memory; must be at most 1 MiB"):
+    with pytest.raises(TooLargeError, match="of memory; must be at most 1 MiB"):
         read_tables(odd, run | counts, 2**20)
+
+
+def test_a_table_too_large_for_this_machine_is_not_corrupt(sweep, monkeypatch):
+    monkeypatch.setattr(record, "usable_memory", lambda: 200)
+    runs = load(sweep).incomplete
+    assert set(runs["state"]) == {"too_large"}
+    assert all(re.search(r"has \d+ bytes; must have at most 100$", why) for why in runs["reason"])
 
 
 def test_a_long_word_in_many_rows_and_a_codec_that_no_record_has(odd):
