@@ -2,15 +2,20 @@
 
 import dataclasses
 import importlib.util
+import itertools
 import json
 import re
 import sys
 import textwrap
 import tomllib
 import types
+from collections.abc import Iterator
+from functools import cache
 from itertools import takewhile
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from attnsvm.config import GROUPS, RunConfig, SelectionConfig, SvmConfig
@@ -166,6 +171,71 @@ def test_options_and_fields_exist(page):
     assert set(re.findall(r"`(\w+)=true`", text)) <= {
         one.name for one in dataclasses.fields(RunConfig)
     }
+
+
+# --- numbers --------------------------------------------------------------------------------------
+
+MARK = "<!-- not recorded: "
+"""Begins the line that says why no table has the numbers of its block; alone, of its section."""
+
+
+def written(text: str) -> list[str]:
+    """Return the numbers of more than two digits, but of code, comments, links and papers."""
+    code = r"<!--.*?-->|^```.*?^```|^    .*?$|`[^`]*`|\]\([^)]*\)|https?://\S+|\b\d{4}\.\d{5}\b"
+    text = re.sub(code, "", text, flags=re.MULTILINE | re.DOTALL)
+    found = re.findall(r"(?<![\w.])\d+(?: \d{3})*(?:\.\d+)?(?:e-?\d+)?(?!\w)", text)
+    return [one for one in found if len(re.sub(r"e.*|[ .]|^[0.]+", "", one)) > 2]
+
+
+@cache
+def stored(name: str) -> np.ndarray:
+    """Return the numbers in tables, records and settings of an experiment."""
+    files = [ROOT / f"conf/sweep/{name}.yaml", ROOT / f"docs/tables/{name}/about.json"]
+    texts = "".join(path.read_text() for path in files if path.exists())
+    found = [np.array(re.findall(r"\d+(?:\.\d+)?", texts), dtype=float)]
+    records = (ROOT / "docs/records" / name).glob("*/trials.parquet")
+    for path in (*records, *(ROOT / "docs/tables" / name).glob("*.parquet")):
+        found += [np.ravel(pd.read_parquet(path).select_dtypes(["number"]).astype(float))]
+    return np.unique(np.abs(np.concatenate(found)))
+
+
+def is_stored(number: str, names: list[str]) -> bool:
+    """Return whether a table has what rounds to a number, or to that many percent."""
+    digits, _, power = number.replace(" ", "").partition("e")
+    value, half = float(f"{digits}e{power or 0}"), 10.0 ** -len(digits.partition(".")[2])
+    half *= 0.5000001 * 10.0 ** int(power or 0)
+    for found, by in itertools.product(map(stored, names), (1, 100)):
+        first, last = np.searchsorted(found, [(value - half) / by, (value + half) / by])
+        if first < last:
+            return True
+    return False
+
+
+def blocks(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the blocks whose numbers must be on record, with the section of each."""
+    excused, level, section = 9, 1, ""
+    for block in re.split(r"\n\n+", text):
+        if heading := re.match("#+", block):
+            level, section = len(heading[0]), text[text.index(block) :]
+            section = re.split(rf"\n#{{1,{level}}} ", section)[0]
+            excused = excused if level > excused else 9
+        if block.startswith(MARK):
+            excused = min(level, excused)
+        if MARK not in block and excused == 9:
+            yield block, section
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "claims.md"], ids=str)
+def test_numbers_are_on_record_or_say_why_not(page):
+    """In tables of the experiments that a section names, or in pages where they are tested."""
+    pages = [ROOT / "docs" / f"{name}.md" for name in ("experiments", "claims")]
+    tested = {one for other in pages if other != page for one in written(other.read_text())}
+    missing = []
+    for block, section in blocks(page.read_text()):
+        names = [name for name in EXPERIMENTS if re.search(rf"\b{name}\b", section)]
+        numbers = set(written(block)) - tested
+        missing += [one for one in numbers if not is_stored(one, names)]
+    assert not missing
 
 
 # --- the site -------------------------------------------------------------------------------------
