@@ -12,7 +12,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from attnsvm.sweeps.aggregate import SweepFrames
-from attnsvm.sweeps.claims import FAILS, HOLDS, OTHERWISE, Evidence, all_claims
+from attnsvm.sweeps.claims import OTHERWISE, Evidence, all_claims
 from attnsvm.sweeps.claims.arrays import (
     MEASURES,
     head_margin_gap,
@@ -27,17 +27,8 @@ GIVEN, EDGES = (
     OmegaConf.to_container(OmegaConf.load(Path(__file__).with_name(f"claim_{part}.yaml")))
     for part in ("words", "edges")
 )
-APART = "one_minus_corr_frobenius"
 NAN = np.nan
-TURNS = "direction not settled"
 SOLVED = {"training": "saturated", "tie": False, "frobenius_status": "solved"}
-UNSOLVED = {
-    "training diverged": {"training": "diverged"},
-    "tie of two tokens": {"tie": True, "frobenius_status": "undecided"},
-    "SVM undecided": {"frobenius_status": "undecided"},
-    "the selected tokens cannot be separated": {"frobenius_status": "infeasible"},
-    "no token to separate from": {"frobenius_status": "unconstrained"},
-}
 
 
 def evidence(name, curves=(), steps=(0, 5000, 10000), **columns):
@@ -65,11 +56,6 @@ def evidence(name, curves=(), steps=(0, 5000, 10000), **columns):
     return found
 
 
-def words(name, curves=(), **columns):
-    """Return the words of the prediction of a claim."""
-    return evidence(name, curves, **columns).words(CLAIMS[name].prediction).tolist()
-
-
 def test_every_condition_of_every_claim_is_an_expression():
     for claim in CLAIMS.values():
         pairs = [*claim.hypotheses.values(), *claim.prediction, *claim.columns.items()]
@@ -77,46 +63,17 @@ def test_every_condition_of_every_claim_is_an_expression():
             compile(condition, claim.name, "eval")
 
 
-# --- reasons not to decide ------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["limits", "b1_alone", "layers", "layers_values", "layers_all"])
-def test_an_instance_without_a_solved_svm_never_holds_and_each_reason_has_its_word(name):
-    """Even where all other columns say that it is near."""
-    rows = [SOLVED | change for change in (*UNSOLVED.values(), {})]
-    given = {key: [row[key] for row in rows] for key in SOLVED} | {APART: [1e-9] * len(rows)}
-    given |= {"direction_change": [0.0] * len(rows), "convergence": ["global"] * len(rows)}
-    near = FAILS if name == "layers_all" else HOLDS
-    assert words(name, {APART: [[0.9, 0.8, 1e-9]] * len(rows)}, **given) == [*UNSOLVED, near]
-
-
-def test_what_is_not_recorded_neither_holds_nor_fails():
-    stays, lost = [2.0, 2.0, 2.0], [2.0, NAN, 2.0]
-    curves = {"W_norm": [stays, lost, [2.0, 2.1, 2.0], lost], "max_softmax": [stays] * 3}
-    curves["max_softmax"].append([0.5, 0.5, 0.6])  # the other curve says so
-    assert words("all_optimal", curves) == [HOLDS, "a step is not recorded", FAILS, FAILS]
-    given = {"init_angle": [0.1], APART: [1e-9], "saturated": [True], "at_runner_up": [NAN]}
-    for name in ("cone_runner_up", "local_path"):
-        assert not {HOLDS, FAILS} & set(words(name, **given))
-
-
 # --- predictions and hypotheses -------------------------------------------------------------------
-
-SAME = {
-    "layers_linear": "layers_values", "layers_linear_law": "layers_values_law",
-    "layers_all_law": "layers_values_law", "adam_eps": "adam_max", "mixture_kq": "mixture",
-    "ntp_limits": "limits", "ntp_local": "cone_runner_up",
-}  # fmt: skip
-
 
 CASES = [
     *((name, given) for part in (GIVEN, EDGES) for name, given in part["predictions"].items()),
-    *((name, GIVEN["predictions"][same]) for name, same in SAME.items()),
+    *((name, GIVEN["predictions"][same]) for name, same in GIVEN["same"].items()),
+    *((name, given) for given in GIVEN["several"] for name in given["claims"]),
     *((given["claim"], given) for part in (GIVEN, EDGES) for given in part["hypotheses"]),
 ]
 
 
-def said(name, words=None, claim="", hypothesis="", met=None, **given):
+def said(name, words=(), met=(), claim="", claims=(), hypothesis="", **given):
     """Return the words of the prediction of a claim, or whether a hypothesis is met."""
     if not hypothesis:
         return evidence(name, **given).words(CLAIMS[name].prediction).tolist()
@@ -128,11 +85,6 @@ def said(name, words=None, claim="", hypothesis="", met=None, **given):
 @pytest.mark.parametrize(("name", "given"), CASES)
 def test_a_prediction_or_a_hypothesis_is_true_or_false_or_open(name, given):
     assert said(name, **given) == given.get("words", given.get("met"))
-
-
-def test_a_network_with_all_trained_comes_nearer_or_does_not():
-    given = GIVEN["predictions"]["layers_values"]
-    assert said("layers_all", **given) == [FAILS, FAILS, HOLDS, TURNS, FAILS]
 
 
 OPPOSITE = {ast.LtE: ast.Gt, ast.Lt: ast.GtE, ast.Eq: ast.NotEq, ast.In: ast.NotIn, ast.And: ast.Or}
