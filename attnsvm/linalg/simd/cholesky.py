@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from numba import njit
 
+from attnsvm.linalg.jit import subroutine
 from attnsvm.linalg.simd.arithmetic import any_lane, fill, sqrt, where
 from attnsvm.linalg.simd.array import LaneArray, arrays
 from attnsvm.linalg.simd.matmul import add, inner, matmul
@@ -33,7 +34,7 @@ class System(NamedTuple):
     panel: Any  # (N, PANEL)
 
 
-@njit
+@subroutine
 def cholesky(A: LaneArray, L: LaneArray, pivot: LaneArray, panel: LaneArray, ridge: float) -> Any:
     """Write L below its diagonal, A + ridge I = L L^T, and 1 / L_ii; return the last of these.
 
@@ -59,7 +60,7 @@ def cholesky(A: LaneArray, L: LaneArray, pivot: LaneArray, panel: LaneArray, rid
     return last
 
 
-@njit
+@subroutine
 def inverse_cholesky(A: LaneArray, work: Any, T: LaneArray) -> None:
     """Write T = L^{-T}, with zeros below its diagonal; A = L L^T, A^{-1} = T T^T.
 
@@ -124,7 +125,7 @@ NO_PIVOT = 1e300
 """The last pivot of a Cholesky factor is below this inside of the cone, NaN or infinite outside."""
 
 
-@njit
+@subroutine
 def largest_definite_step(
     A: LaneArray, dA: LaneArray, C: LaneArray | None, work: Any, longest: Any
 ) -> Any:

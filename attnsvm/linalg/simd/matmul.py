@@ -9,7 +9,7 @@ from numba import config, njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from attnsvm.linalg.jit import BOUNDS
+from attnsvm.linalg.jit import BOUNDS, subroutine
 from attnsvm.linalg.simd.arithmetic import LANES, VECTOR, fill, lanes_at, multiply_add
 from attnsvm.linalg.simd.array import LaneArray, as_matrix, integer
 
@@ -57,7 +57,7 @@ def _operands(C: LaneArray, A: LaneArray, B: LaneArray) -> Any:
     return c, down, right, a, a_row, a_inner, b, b_inner, b_column, rows, columns, inner
 
 
-@njit
+@subroutine
 def _product(operands: Any) -> None:
     _tiled(operands)
 

@@ -12,7 +12,7 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from attnsvm.linalg.jit import announced, compiled
+from attnsvm.linalg.jit import announced, compiled, subroutine
 from attnsvm.linalg.simd.arithmetic import any_lane, maximum, sqrt, where
 from attnsvm.linalg.simd.array import LaneArray, reshaped
 from attnsvm.linalg.simd.blocks import blocks_of, of_blocks
@@ -24,7 +24,7 @@ SWEEPS = 30
 EPS = 2.0**-52
 
 
-@njit
+@subroutine
 def svd_columns(A: LaneArray, V: LaneArray, sigma: LaneArray) -> None:
     """Write V and sigma of the SVD of a matrix, whose columns become those of U.
 
@@ -89,7 +89,7 @@ def _mix(x: LaneArray, y: LaneArray, xx: Any, xy: Any, yx: Any, yy: Any) -> None
         x[i], y[i] = xx * x[i] + xy * y[i], yx * x[i] + yy * y[i]
 
 
-@njit
+@subroutine
 def full_svd(C: LaneArray, U: LaneArray, V: LaneArray, sigma: LaneArray, work: Any) -> None:
     """Write orthogonal U and V and sigma (r,) of C = U diag(sigma) V^T, C (p, q), r = min(p, q).
 
@@ -112,7 +112,7 @@ def full_svd(C: LaneArray, U: LaneArray, V: LaneArray, sigma: LaneArray, work: A
         _complete(columns, V, weights, flips)
 
 
-@njit
+@subroutine
 def _complete(A: LaneArray, Q: LaneArray, weights: LaneArray, flips: LaneArray) -> None:
     """Write p orthonormal columns Q (p, p), the first q of them those of A, which are unit or zero.
 

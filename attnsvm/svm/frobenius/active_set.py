@@ -10,7 +10,7 @@ which is slower.
 import numpy as np
 from numpy.typing import NDArray
 
-from attnsvm.linalg.jit import compiled
+from attnsvm.linalg.jit import compiled, subroutine
 from attnsvm.svm.tolerances import MAX_GRAM_NORM, TIGHT
 
 Array = NDArray[np.float64]
@@ -29,62 +29,76 @@ def solve_each(K: Array, h: Array, kind: NDArray[np.int8]) -> tuple[Array, NDArr
     B, N = h.shape
     a = np.zeros((B, N))
     optimal = np.zeros(B, np.bool_)
+    A, L = np.empty((N, N)), np.empty((N, N))
+    y, u, s, w = np.empty(N), np.empty(N), np.empty(N), np.empty(N)
+    support, old, barred = np.empty(N, np.int64), np.empty(N, np.int64), np.empty(N, np.bool_)
     for b in range(B):
-        support, size = active_set(K[b], h[b], kind[b])
+        for k in range(N):
+            barred[k] = kind[b, k] != 1
+            for j in range(N):
+                A[k, j] = K[b, k, j] + h[b, k] * h[b, j]
+        size = active_set(A, h[b], kind[b], L, y, u, s, w, support, old, barred)
         if size > 0:
-            optimal[b] = solve_on_support(K[b], h[b], kind[b], support[:size], a[b])
+            optimal[b] = solve_on_support(K[b], h[b], kind[b], L, y, s, w, support, size, a[b])
     return a, optimal
 
 
-@compiled(fastmath=REORDERED)
-def active_set(K: Array, h: Array, kind: NDArray[np.int8]) -> tuple[NDArray[np.int64], int]:
-    """Return the support of the solution and its size; size 0 if the method fails."""
-    N = h.shape[0]
-    A = K + np.outer(h, h)
-    L = np.zeros((N, N))
-    y, u, s, w = np.zeros(N), np.zeros(N), np.zeros(N), np.zeros(N)
-    support = np.zeros(N, np.int64)
-    barred = kind != 1
+@subroutine(fastmath=REORDERED)
+def active_set(
+    A: Array,
+    h: Array,
+    kind: NDArray[np.int8],
+    L: Array,
+    y: Array,
+    u: Array,
+    s: Array,
+    w: Array,
+    support: NDArray[np.int64],
+    old: NDArray[np.int64],
+    barred: NDArray[np.bool_],
+) -> int:
+    """Write the support of the solution of A u = h; return its size, 0 if the method fails."""
+    N = len(h)
     m = 0
     for k in range(N):
         if kind[k] == 2:
             if not append(A, h, L, y, support, m, k):
-                return support, 0  # dependent equalities: to be solved from the rows
+                return 0  # dependent equalities: to be solved from the rows
             m += 1
     fixed = m
     back_substitute(L, y, m, u)
     for _ in range(4 * N + 10):
-        w[:] = h
+        for k in range(N):
+            w[k] = h[k]
         for j in range(m):
-            row, u_j = A[support[j]], u[j]
             for k in range(N):
-                w[k] -= u_j * row[k]
+                w[k] -= u[j] * A[support[j], k]
         entering, most = -1, 1e-13
         for k in range(N):
             if not barred[k] and w[k] > most:
                 entering, most = k, w[k]
         if entering < 0:
-            return support, m
-        if not append(A, h, L, y, support, m, entering):
-            barred[entering] = True  # linearly dependent on the support
-            continue
+            return m
         barred[entering] = True
+        if not append(A, h, L, y, support, m, entering):
+            continue  # linearly dependent on the support
         u[m] = 0.0
         m += 1
         back_substitute(L, y, m, s)
-        while not (s[fixed:m] > 0.0).all():  # the multipliers of the inequalities
-            m = retreat(A, h, L, y, support, u, s, fixed, m, barred)
+        while _least(s, fixed, m) <= 0.0:  # of the multipliers of the inequalities
+            m = retreat(A, h, L, y, support, old, u, s, fixed, m, barred)
             back_substitute(L, y, m, s)
-        u[:m] = s[:m]
-    return support, 0
+        for j in range(m):
+            u[j] = s[j]
+    return 0
 
 
-@compiled(fastmath=REORDERED)
+@subroutine(fastmath=REORDERED)
 def append(
     A: Array, h: Array, L: Array, y: Array, support: NDArray[np.int64], m: int, k: int
 ) -> bool:
     """Grow L L^T = A_PP and L y = h_P by row k; False (and no change) if k is dependent."""
-    pivot = A[k, k]
+    pivot, right = A[k, k], h[k]
     for i in range(m):
         x = A[k, support[i]]
         for j in range(i):
@@ -92,31 +106,43 @@ def append(
         x /= L[i, i]
         L[m, i] = x
         pivot -= x * x
+        right -= x * y[i]
     if pivot <= DEPENDENT_PIVOT * A[k, k]:
         return False
     L[m, m] = np.sqrt(pivot)
-    y[m] = (h[k] - np.dot(L[m, :m], y[:m])) / L[m, m]
+    y[m] = right / L[m, m]
     support[m] = k
     return True
 
 
-@compiled(fastmath=REORDERED)
+@subroutine(fastmath=REORDERED)
 def back_substitute(L: Array, y: Array, m: int, s: Array) -> None:
     """Solve L^T s = y."""
-    s[:m] = y[:m]
+    for i in range(m):
+        s[i] = y[i]
     for i in range(m - 1, -1, -1):
         s[i] /= L[i, i]
         for j in range(i):
             s[j] -= L[i, j] * s[i]
 
 
-@compiled(fastmath=REORDERED)
+@subroutine
+def _least(s: Array, first: int, end: int) -> float:
+    """Return the least entry of s[first:end], infinity if there is none."""
+    least = np.inf
+    for j in range(first, end):
+        least = min(least, s[j])
+    return least
+
+
+@subroutine(fastmath=REORDERED)
 def retreat(
     A: Array,
     h: Array,
     L: Array,
     y: Array,
     support: NDArray[np.int64],
+    old: NDArray[np.int64],
     u: Array,
     s: Array,
     fixed: int,
@@ -130,10 +156,11 @@ def retreat(
             t = u[j] / (u[j] - s[j]) if u[j] > s[j] else 0.0
             if leaving < 0 or t < step:
                 step, leaving = t, j
-    u[:m] += step * (s[:m] - u[:m])
+    for j in range(m):
+        u[j] += step * (s[j] - u[j])
+        old[j] = support[j]
     u[leaving] = 0.0
-    old, size = support[:m].copy(), m
-    m = leaving
+    size, m = m, leaving
     for j in range(leaving, size):
         keep = j < fixed or u[j] > 0.0
         if keep and append(A, h, L, y, support, m, old[j]):
@@ -144,30 +171,44 @@ def retreat(
     return m
 
 
-@compiled(fastmath=REORDERED)
+@subroutine(fastmath=REORDERED)
 def solve_on_support(
-    K: Array, h: Array, kind: NDArray[np.int8], support: NDArray[np.int64], a: Array
+    K: Array,
+    h: Array,
+    kind: NDArray[np.int8],
+    L: Array,
+    y: Array,
+    s: Array,
+    margins: Array,
+    support: NDArray[np.int64],
+    m: int,
+    a: Array,
 ) -> bool:
     """Set a from K_PP a_P = h_P, refined once; return whether its bracket is tight."""
-    m, N = support.shape[0], h.shape[0]
-    L, y, s, margins = np.zeros((m, m)), np.zeros(m), np.zeros(m), np.zeros(N)
-    chosen = np.zeros(m, np.int64)
+    N = len(h)
+    for k in range(N):
+        margins[k] = 0.0
     for i in range(m):
-        if not append(K, h, L, y, chosen, i, support[i]):
+        if not append(K, h, L, y, support, i, support[i]):
             return False
-    back_substitute(L, y, m, s)
+    for refined in range(2):
+        if refined:
+            for i in range(m):
+                y[i] = h[support[i]] - margins[support[i]]
+                for j in range(i):
+                    y[i] -= L[i, j] * y[j]
+                y[i] /= L[i, i]
+        back_substitute(L, y, m, s)
+        for i in range(m):
+            a[support[i]] += s[i]
+            for k in range(N):
+                margins[k] += s[i] * K[support[i], k]
+    value = squared = 0.0
     for i in range(m):
-        a[support[i]] = s[i]
-        margins += s[i] * K[support[i]]
-    for i in range(m):
-        y[i] = (h[support[i]] - margins[support[i]] - np.dot(L[i, :i], y[:i])) / L[i, i]
-    back_substitute(L, y, m, s)
-    for i in range(m):
-        a[support[i]] += s[i]
-        margins += s[i] * K[support[i]]
         if kind[support[i]] == 1 and a[support[i]] < 0.0:
             return False
-    value, squared = np.dot(h, a), np.dot(a, margins)
+        value += h[support[i]] * a[support[i]]
+        squared += a[support[i]] * margins[support[i]]
     least = 1.0
     for k in range(N):
         if kind[k] == 1 and h[k] > 0.0:

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import njit
 
-from attnsvm.linalg.jit import announced
+from attnsvm.linalg.jit import announced, subroutine
 from attnsvm.linalg.simd import blocks, cholesky
 from attnsvm.linalg.simd.arithmetic import fill, maximum, minimum, where
 from attnsvm.linalg.simd.array import LaneArray, arrays
@@ -107,7 +106,7 @@ def best_of_blocks(cone: Cone[Any], x: Any, gap: float) -> Best:
     return Best(W, a[..., None], upper[..., None], lower[..., None])
 
 
-@njit
+@subroutine
 def block_of(rows: Any, best: Any, g: int) -> Any:
     """Return the rows and the best points of a block."""
     return (
@@ -116,7 +115,7 @@ def block_of(rows: Any, best: Any, g: int) -> Any:
     )
 
 
-@njit
+@subroutine
 def judged(
     rows: Any, W: LaneArray, x: Any, margin: LaneArray, sizes: Any, best: Any, left: Any, gap: float
 ) -> Any:
@@ -149,7 +148,7 @@ def judged(
     return where(running & ~(best.upper[0] <= (1 + gap) * best.lower[0]), left, 0)
 
 
-@njit
+@subroutine
 def add_slacks(rows: Any, x: Any, inverse_a: LaneArray, K: LaneArray) -> None:
     """Add diag(s / a) to K, one where padding, whose rows of K are zero; write 1 / a."""
     for k in range(len(x.s)):
@@ -157,7 +156,7 @@ def add_slacks(rows: Any, x: Any, inverse_a: LaneArray, K: LaneArray) -> None:
         K[k, k] += x.s[k] * inverse_a[k] + (1 - rows.real[k])
 
 
-@njit
+@subroutine
 def find_slacks(rows: Any, x: Any, dx: Any, z: Any, system: Any) -> None:
     """Write the changes of a and s that lead to the products s a + cs.
 
@@ -171,7 +170,7 @@ def find_slacks(rows: Any, x: Any, dx: Any, z: Any, system: Any) -> None:
         dx.s[k] = (z.cs[k] - x.s[k] * dx.a[k]) * z.inverse_a[k]
 
 
-@njit
+@subroutine
 def inverse_lengths(x: Any, dx: Any, z: Any, least: float) -> Any:
     """Return 1 / the largest steps with s >= 0 and a >= 0 on inequalities, at least `least`."""
     primal = dual = fill(least)
@@ -181,7 +180,7 @@ def inverse_lengths(x: Any, dx: Any, z: Any, least: float) -> Any:
     return primal, dual
 
 
-@njit
+@subroutine
 def weigh(theta: LaneArray, beta: LaneArray, X: LaneArray, weighed: LaneArray) -> None:
     """Write theta_ij X_ij + beta_ij X_ji, the latter for i, j < r."""
     r = len(beta)
@@ -193,7 +192,7 @@ def weigh(theta: LaneArray, beta: LaneArray, X: LaneArray, weighed: LaneArray) -
             weighed[i, j] = entry
 
 
-@njit
+@subroutine
 def combine_block(D: LaneArray, Z: LaneArray, a: LaneArray, M: LaneArray, sums: LaneArray) -> None:
     """Write M(a) = sum_k a_k d_k z_k^T, (p, q),; sums (n, p)."""
     R = len(D) // len(Z)
@@ -202,7 +201,7 @@ def combine_block(D: LaneArray, Z: LaneArray, a: LaneArray, M: LaneArray, sums: 
     multiply(M, sums.T, Z)
 
 
-@njit
+@subroutine
 def margins_block(
     D: LaneArray, Z: LaneArray, W: LaneArray, margin: LaneArray, moved: LaneArray
 ) -> None:
@@ -214,7 +213,7 @@ def margins_block(
             margin[k] = inner(D[k], moved[i])
 
 
-@njit
+@subroutine
 def gram_block(
     D: LaneArray, Z: LaneArray, theta: LaneArray, beta: LaneArray, crossed: bool, K: LaneArray,
     work: Any,

@@ -5,7 +5,7 @@ from typing import Any
 
 from numba import njit
 
-from attnsvm.linalg.jit import compiled
+from attnsvm.linalg.jit import compiled, subroutine
 from attnsvm.linalg.simd import cholesky
 from attnsvm.linalg.simd.arithmetic import any_lane, fill, maximum, where
 from attnsvm.linalg.simd.array import LaneArray, arrays
@@ -48,7 +48,7 @@ def solve(
             _step(block, point, dx, z, system, is_max)
 
 
-@njit
+@subroutine
 def _sizes(W: LaneArray, M: LaneArray, is_max: bool) -> Any:
     """Return norm(W) and dual_norm(M)."""
     most = sum_W = most_M = sum_M = fill(0.0)
@@ -58,7 +58,7 @@ def _sizes(W: LaneArray, M: LaneArray, is_max: bool) -> Any:
     return (most, sum_M) if is_max else (sum_W, most_M)
 
 
-@njit
+@subroutine
 def _step(rows: Any, x: Any, dx: Any, z: Any, system: Any, is_max: bool) -> None:
     m, N, cU, cV = len(x.U), len(x.s), z.cU.flat, z.cV.flat
     _factor(rows, x, z, system, is_max)
@@ -97,7 +97,7 @@ def _step(rows: Any, x: Any, dx: Any, z: Any, system: Any, is_max: bool) -> None
     add(x.a, dx.a, dual)
 
 
-@njit
+@subroutine
 def _factor(rows: Any, x: Any, z: Any, system: Any, is_max: bool) -> None:
     """Factor the matrix of the Newton system; write theta, skew, c and 1 / a."""
     theta, skew, c, total = z.theta.flat, z.skew.flat, z.c.flat, fill(0.0)
@@ -120,7 +120,7 @@ def _factor(rows: Any, x: Any, z: Any, system: Any, is_max: bool) -> None:
     cholesky.factor(system)
 
 
-@njit
+@subroutine
 def _find_direction(rows: Any, x: Any, dx: Any, z: Any, system: Any, is_max: bool) -> None:
     """Write the step to the products U Y_U + cU, V Y_V + cV, s a + cs."""
     m, total, dW = len(x.U), fill(-1.0), dx.W.flat
@@ -162,7 +162,7 @@ def _residuals(x: Any, i: int, is_max: bool) -> Any:
     return x.U[i] - (t - W[i]), x.V[i] - (t + W[i])
 
 
-@njit
+@subroutine
 def _lengths(x: Any, dx: Any, z: Any, back: float) -> Any:
     """Return `back` times the largest primal and dual steps, at most one."""
     primal, dual = kernels.inverse_lengths(x, dx, z, back)

@@ -7,9 +7,7 @@ saves operations, with C = [B; T].
 from collections import namedtuple
 from typing import Any
 
-from numba import njit
-
-from attnsvm.linalg.jit import compiled
+from attnsvm.linalg.jit import compiled, subroutine
 from attnsvm.linalg.simd import cholesky
 from attnsvm.linalg.simd.arithmetic import any_lane, fill, where
 from attnsvm.linalg.simd.array import arrays
@@ -73,7 +71,7 @@ def solve(
             _step(block, point, dx, z, system, trace)
 
 
-@njit
+@subroutine
 def _step(rows: Any, x: Any, dx: Any, z: Any, system: Any, trace: Any) -> None:
     P, N, p = len(x.Y), len(x.s), len(z.M)
     _invert_slack(z)
@@ -99,7 +97,7 @@ def _step(rows: Any, x: Any, dx: Any, z: Any, system: Any, trace: Any) -> None:
     add(x.a, dx.a, dual)
 
 
-@njit
+@subroutine
 def _invert_slack(z: Any) -> None:
     """Write C = [M; I] L^{-T} with G = I - M^T M = L L^T, and V = S^{-1}."""
     (p, q), P = z.M.shape, len(z.V)
@@ -116,7 +114,7 @@ def _invert_slack(z: Any) -> None:
             z.V[i, j] = 2 * (z.V[i, j] + (1.0 if i == j and i < p else 0.0))
 
 
-@njit
+@subroutine
 def _factor_schur(rows: Any, x: Any, z: Any, system: Any) -> None:
     """Factor the Schur complement H + diag(s / a), H as in `Rows.schur`."""
     n, p, N = len(rows.Z), rows.D.shape[1], len(rows.D)
@@ -152,7 +150,7 @@ def _factor_schur(rows: Any, x: Any, z: Any, system: Any) -> None:
     cholesky.factor(system)
 
 
-@njit
+@subroutine
 def _aim(x: Any, dx: Any, z: Any, nu: Any, second: bool) -> None:
     """Write the targets nu S^{-1} and nu / a, less the second-order terms of the predictor."""
     if second:
@@ -167,7 +165,7 @@ def _aim(x: Any, dx: Any, z: Any, nu: Any, second: bool) -> None:
         z.complement[k] = (nu - curve) * z.inverse_a[k]
 
 
-@njit
+@subroutine
 def _times_dual(z: Any, Y: Any) -> None:
     """Write F = Y A V, A = [[0, dM], [dM^T, 0]]: twice Y A [[I, 0], [0, 0]] + (Y A C) C^T.
 
@@ -184,7 +182,7 @@ def _times_dual(z: Any, Y: Any) -> None:
             z.F[i, j] = 2 * (z.F[i, j] + z.X[i, j] if j < p else z.F[i, j])
 
 
-@njit
+@subroutine
 def _find_direction(rows: Any, x: Any, dx: Any, z: Any, system: Any, refine: Any) -> None:
     """Write the step to the targets; refined, in the lanes of `refine`, by the KKT residual."""
     p, N, P = len(z.M), len(x.s), len(x.Y)
@@ -217,7 +215,7 @@ def _find_direction(rows: Any, x: Any, dx: Any, z: Any, system: Any, refine: Any
         dx.s[k] = ds * rows.inequality[k]
 
 
-@njit
+@subroutine
 def _dual_length(z: Any, longest: Any) -> Any:
     """Return a length to which I - M^T M, hence S, stays positive definite."""
     q = len(z.G)

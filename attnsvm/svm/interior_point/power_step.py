@@ -5,7 +5,7 @@ from typing import Any
 
 from numba import njit
 
-from attnsvm.linalg.jit import compiled
+from attnsvm.linalg.jit import compiled, subroutine
 from attnsvm.linalg.simd import cholesky
 from attnsvm.linalg.simd.arithmetic import any_lane, exp, fill, logarithm, maximum, where
 from attnsvm.linalg.simd.array import LaneArray, arrays
@@ -63,7 +63,7 @@ def _raised(x: Any, exponent: float) -> Any:
     return exp(exponent * logarithm(x))
 
 
-@njit
+@subroutine
 def _sizes(x: Any, z: Any, schatten: bool, p: float, q: float) -> Any:
     """Return norm(W) and dual_norm(M); for p < 2, write W = Psi^{-1}(M) before."""
     work = z.columns, z.first, z.second
@@ -85,7 +85,7 @@ def _sizes(x: Any, z: Any, schatten: bool, p: float, q: float) -> Any:
     return _power_norm(W, p), _power_norm(M, q)
 
 
-@njit
+@subroutine
 def _power_norm(x: LaneArray, p: float) -> Any:
     """Return (sum |x|^p)^(1/p), without overflow of the powers."""
     top, total = fill(0.0), fill(0.0)
@@ -97,7 +97,7 @@ def _power_norm(x: LaneArray, p: float) -> Any:
     return _raised(total, 1 / p) * top
 
 
-@njit
+@subroutine
 def _recompose(values: LaneArray, X: LaneArray, z: Any) -> None:
     """Write U diag(values) V^T."""
     r = len(values)
@@ -107,7 +107,7 @@ def _recompose(values: LaneArray, X: LaneArray, z: Any) -> None:
     multiply(X, z.Y[:, :r], z.V[:r])
 
 
-@njit
+@subroutine
 def _step(
     rows: Any, x: Any, dx: Any, z: Any, system: Any, schatten: bool, p: float, q: float
 ) -> None:
@@ -152,21 +152,21 @@ def _step(
         _move(x, dx, z, t, schatten)
 
 
-@njit
+@subroutine
 def _find_direction(rows: Any, x: Any, dx: Any, z: Any, system: Any) -> None:
     for k in range(len(x.s)):
         z.f[k] = z.shift[k]
     kernels.find_slacks(rows, x, dx, z, system)
 
 
-@njit
+@subroutine
 def _length(x: Any, dx: Any, z: Any, back: float) -> Any:
     """Return `back` times the largest step, at most one."""
     primal, dual = kernels.inverse_lengths(x, dx, z, back)
     return back / maximum(primal, dual)
 
 
-@njit
+@subroutine
 def _move(x: Any, dx: Any, z: Any, t: Any, schatten: bool) -> None:
     """Add t U Theta(M(da) + rest) V^T to W."""
     kernels.combine_block(z.D, z.Z, dx.a, z.X, z.moved)
@@ -178,7 +178,7 @@ def _move(x: Any, dx: Any, z: Any, t: Any, schatten: bool) -> None:
     add(x.W.flat, z.Y.flat, t)
 
 
-@njit
+@subroutine
 def _differentiate_entries(
     W: LaneArray, M: LaneArray, theta: LaneArray, rest: LaneArray, p: float, q: float
 ) -> None:
@@ -196,7 +196,7 @@ def _differentiate_entries(
             rest[i] = M[i] - where(W[i] < 0, -power, power)
 
 
-@njit
+@subroutine
 def _differentiate_spectrum(z: Any, p: float, q: float) -> None:
     """Write theta, beta and rest, in the bases U and V, from the SVD of W (p > 2) or of M."""
     r, e, inverse = len(z.sigma), (p - 1 if p > 2 else q - 1), p > 2

@@ -3,9 +3,7 @@
 from collections import namedtuple
 from typing import Any
 
-from numba import njit
-
-from attnsvm.linalg.jit import compiled
+from attnsvm.linalg.jit import compiled, subroutine
 from attnsvm.linalg.simd import cholesky, matmul
 from attnsvm.linalg.simd.arithmetic import any_lane, fill, sqrt
 from attnsvm.linalg.simd.array import LaneArray, arrays
@@ -70,7 +68,7 @@ def solve(
             _step(block, point, dx, z, system)
 
 
-@njit
+@subroutine
 def _decompose(A: LaneArray, sigma: LaneArray, z: Any) -> None:
     """Write U (p, p) and V (q, q), column after column, and sigma of a matrix."""
     p, q = A.shape
@@ -78,7 +76,7 @@ def _decompose(A: LaneArray, sigma: LaneArray, z: Any) -> None:
     full_svd(A, z.U[:p, :p], z.V[:q, :q], sigma, (z.columns[: p * q], z.first[:r], z.second[:r]))
 
 
-@njit
+@subroutine
 def _step(rows: Any, x: Any, dx: Any, z: Any, system: Any) -> None:
     P, N, t = len(x.Y), len(x.s), x.t[0]
     _scale(x, z)
@@ -110,7 +108,7 @@ def _step(rows: Any, x: Any, dx: Any, z: Any, system: Any) -> None:
     _move(x, dx, z)
 
 
-@njit
+@subroutine
 def _scale(x: Any, z: Any) -> None:
     """Write X_1, X_2, H_1, H_2, theta, beta, and C and H^{-1} C in these bases."""
     p, q = z.M.shape
@@ -139,14 +137,14 @@ def _scale(x: Any, z: Any) -> None:
     kernels.weigh(z.theta, z.beta, z.C, z.HC)
 
 
-@njit
+@subroutine
 def _turn(z: Any, X: LaneArray, turned: LaneArray) -> None:
     """Write X_1^T X X_2."""
     multiply(z.XH, z.X_1.T, X)
     multiply(turned, z.XH, z.X_2)
 
 
-@njit
+@subroutine
 def _inner(A: LaneArray, B: LaneArray) -> Any:
     """Return <A, B> of two matrices."""
     total = fill(0.0)
@@ -155,7 +153,7 @@ def _inner(A: LaneArray, B: LaneArray) -> Any:
     return total
 
 
-@njit
+@subroutine
 def _turned_rho(x: Any, z: Any) -> Any:
     """Write X_1^T rho X_2, rho = M / 2 - Y_12; return 2 <W, rho>."""
     p, q = z.M.shape
@@ -166,7 +164,7 @@ def _turned_rho(x: Any, z: Any) -> Any:
     return 2 * _inner(x.W, z.X)
 
 
-@njit
+@subroutine
 def _factor(rows: Any, x: Any, z: Any, system: Any, t: Any, kappa: Any) -> None:
     """Factor the matrix of the Newton system; write the turned rows, c and 1 / a."""
     K = system.K
@@ -182,7 +180,7 @@ def _factor(rows: Any, x: Any, z: Any, system: Any, t: Any, kappa: Any) -> None:
     cholesky.factor(system)
 
 
-@njit
+@subroutine
 def _find_direction(
     rows: Any, x: Any, dx: Any, z: Any, system: Any, kappa: Any, along: Any, left: Any
 ) -> None:
@@ -221,7 +219,7 @@ def _find_direction(
     multiply(dx.W, z.XH, z.X_2.T)
 
 
-@njit
+@subroutine
 def _move(x: Any, dx: Any, z: Any) -> None:
     """Take most of the largest primal and dual steps, and find the next scaling."""
     P, (primal, dual) = len(x.Y), kernels.inverse_lengths(x, dx, z, BOUNDARY)
@@ -255,7 +253,7 @@ def _move(x: Any, dx: Any, z: Any) -> None:
     add(x.a, dx.a, dual)
 
 
-@njit
+@subroutine
 def _cholesky(z: Any, step: LaneArray, length: Any, L: LaneArray) -> None:
     """Write L, with its diagonal and zeros above, of diag(delta) + length step; R = diag(delta)."""
     P = len(L)

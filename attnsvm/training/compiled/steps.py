@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from attnsvm.linalg.jit import compiled
+from attnsvm.linalg.jit import compiled, subroutine
 from attnsvm.linalg.simd.arithmetic import exp, fill, maximum, sqrt, where
 from attnsvm.linalg.simd.array import LaneArray, arrays, reshaped
 from attnsvm.linalg.simd.blocks import Workspace
@@ -40,7 +40,7 @@ class Direction(NamedTuple):
     log_beta2: float
 
 
-@njit
+@subroutine
 def replaced(
     G: LaneArray, direction: Direction | None, memory: Any, scale: Any, update: Any, eps: float,
     work: Any,
@@ -225,7 +225,7 @@ class Kept(NamedTuple):
     margins: LaneArray
 
 
-@njit(inline="always")
+@subroutine
 def _at_queries(C: LaneArray, V: LaneArray, R: LaneArray, triangular: bool) -> None:
     """Write C_i = sum_k R_ki V_k, (n, .), of V (c, .)."""
     c, n = R.shape
@@ -235,7 +235,7 @@ def _at_queries(C: LaneArray, V: LaneArray, R: LaneArray, triangular: bool) -> N
         matmul_inline(C[first:last].T, V[:end].T, R[:end, first:last])
 
 
-@njit(inline="always")
+@subroutine
 def _from_queries(C: LaneArray, P: LaneArray, R: LaneArray, triangular: bool) -> None:
     """Write C_k = sum_i R_ki P_i, (c, .), of P (n, .)."""
     for first in range(0, len(R), PANEL):
@@ -277,7 +277,7 @@ def _factors(scale: Any, log_ridge: float) -> Any:
     return common, exp(scale - common), exp(log_ridge - common)
 
 
-@njit(inline="always")
+@subroutine
 def _descend(
     variable: Variable,
     b: int,
@@ -318,7 +318,7 @@ def _descend(
     share[0] *= kept - step * ridge
 
 
-@njit
+@subroutine
 def _write(out: LaneArray, variable: Variable, b: int, moved: LaneArray, right: LaneArray) -> None:
     """Write share start + left (V - share V0) right of a block."""
     V, V0, share = variable.V[b], variable.V0[b].flat, variable.share[b, 0]

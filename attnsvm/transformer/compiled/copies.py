@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from attnsvm.linalg.jit import subroutine
 from attnsvm.linalg.simd.arithmetic import (
     any_lane,
     exp,
@@ -52,7 +53,7 @@ NEAR_COPIES = -30.0
 """Rows whose log-difference is below this are on one side of every kink of a relu."""
 
 
-@njit
+@subroutine
 def begin(X: LaneArray, work: Workspace) -> None:
     """Write the rows of the first layer, and their differences: as drawn, with exponents 0."""
     n, T, _ = X.shape
@@ -96,7 +97,7 @@ def compare_rows(
                 apart[p, q] = where(near, work.exact[d], 0)
 
 
-@njit
+@subroutine
 def _compare_copies(
     data: Data, work: Workspace, sizes: Sizes, W: LaneArray, layer: int, i: int, p: int, q: int
 ) -> None:
@@ -126,7 +127,7 @@ def _compare_copies(
         normalize(exact)
 
 
-@njit
+@subroutine
 def _through_values(
     V: LaneArray, pair: LaneArray, exact: LaneArray, rest: LaneArray, moved: LaneArray
 ) -> None:
@@ -143,7 +144,7 @@ def _through_values(
     add_scaled(exact, rest, rest[d], 1.0)
 
 
-@njit
+@subroutine
 def gather_away(
     away: LaneArray, size: LaneArray, top: Any, pairs: LaneArray, apart: LaneArray
 ) -> None:
@@ -162,7 +163,7 @@ def gather_away(
                     add(away[t], pairs[p, q], sign)
 
 
-@njit
+@subroutine
 def change_of_attention(
     change: LaneArray, size: LaneArray, apart: Any, ours: Any, theirs: Any, factors: LaneArray,
     exponents: LaneArray,
@@ -218,7 +219,7 @@ def change_of_attention(
         factors[j], exponents[j] = value, where(value == 0, none, exponent)
 
 
-@njit
+@subroutine
 def _add_attended(
     data: Data, work: Workspace, sizes: Sizes, W: LaneArray, which: Any, values: bool
 ) -> None:
@@ -244,7 +245,7 @@ def _add_attended(
     add_scaled(work.exact, mean, largest, 1.0)
 
 
-@njit
+@subroutine
 def _replace_swapped(work: Workspace, sizes: Sizes, layer: int, i: int, p: int, q: int) -> None:
     """Replace x_p - x_q + o_p - o_q at `exact` where p and q swap.
 
@@ -271,7 +272,7 @@ def _replace_swapped(work: Workspace, sizes: Sizes, layer: int, i: int, p: int, 
         exact[j] = where(swapped, total[j], exact[j])
 
 
-@njit
+@subroutine
 def _mean_away(
     mean: LaneArray, away: LaneArray, size: LaneArray, logits: LaneArray, inverse: Any,
     weights: LaneArray,
@@ -287,7 +288,7 @@ def _mean_away(
     mean[d] = largest
 
 
-@njit
+@subroutine
 def _expand_difference(
     exact: LaneArray, a: LaneArray, b: LaneArray, M1: LaneArray, M2: LaneArray, rise: LaneArray,
     added: LaneArray,

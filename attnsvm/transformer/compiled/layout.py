@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
+from attnsvm.linalg.jit import subroutine
 from attnsvm.linalg.simd.arithmetic import exp, fill, logarithm, maximum, where
 from attnsvm.linalg.simd.array import LaneArray, arrays
 from attnsvm.linalg.simd.blocks import Shapes, workspace
@@ -125,7 +126,7 @@ def attending(A: LaneArray, R: int) -> Any:
 # --- vectors v e^c; a vector with its exponent behind it has d + 1 entries ------------------------
 
 
-@njit
+@subroutine
 def largest_entry(v: LaneArray) -> Any:
     """Return max_j |v_j|."""
     size = fill(0.0)
@@ -134,14 +135,14 @@ def largest_entry(v: LaneArray) -> Any:
     return size
 
 
-@njit
+@subroutine
 def log_size(v: LaneArray, exponent: Any) -> Any:
     """Return log max_j |v_j| e^exponent; -inf for a vector of zeros."""
     size = largest_entry(v)
     return where(size > 0, logarithm(size) + exponent, -np.inf)
 
 
-@njit
+@subroutine
 def normalize(v: LaneArray) -> None:
     """Divide a vector by its largest magnitude and add the logarithm to the exponent behind it."""
     d = len(v) - 1
@@ -152,14 +153,14 @@ def normalize(v: LaneArray) -> None:
     v[d] = where(some, v[d] + logarithm(size), -np.inf)
 
 
-@njit
+@subroutine
 def forget_zeros(vectors: LaneArray, exponents: LaneArray) -> None:
     """Set the exponent of every vector of zeros to -inf: it adds nothing to a sum."""
     for k in range(len(vectors)):
         exponents[k] = where(largest_entry(vectors[k]) > 0, exponents[k], -np.inf)
 
 
-@njit
+@subroutine
 def add_scaled(total: LaneArray, v: LaneArray, exponent: Any, sign: float) -> None:
     """Add sign times v e^exponent to `total`, which has its exponent behind it."""
     d = len(total) - 1

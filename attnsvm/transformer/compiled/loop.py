@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from attnsvm.linalg.jit import compiled
+from attnsvm.linalg.jit import compiled, subroutine
 from attnsvm.linalg.simd.arithmetic import any_lane, exp, fill, maximum, sqrt, where
 from attnsvm.linalg.simd.array import LaneArray
 from attnsvm.linalg.simd.blocks import Workspace
@@ -37,7 +37,7 @@ SQUARABLE = 1e-100
 # --- gradients ------------------------------------------------------------------------------------
 
 
-@njit
+@subroutine
 def _weigh(rows: LaneArray, exponents: LaneArray, partners: LaneArray) -> None:
     """Multiply every row (count, d) by e^c / e^(largest c), c its exponent.
 
@@ -59,7 +59,7 @@ def _exponents_of(c: LaneArray, R: int) -> Any:
     return c.flat[:: c.shape[1] // R]
 
 
-@njit
+@subroutine
 def _weighed(work: Workspace, R: int, partners: LaneArray) -> Any:
     """Return the adjoints g of the rows at hand, weighed for products with `partners`."""
     rows = attending(work.g_below, R)
@@ -68,7 +68,7 @@ def _weighed(work: Workspace, R: int, partners: LaneArray) -> Any:
     return rows
 
 
-@njit
+@subroutine
 def _in_values(work: Workspace, sizes: Sizes, layer: int, R: int) -> None:
     adjoints, means = _weighed(work, R, work.g), attending(work.back, R)
     for h in range(sizes.H):
@@ -77,7 +77,7 @@ def _in_values(work: Workspace, sizes: Sizes, layer: int, R: int) -> None:
         matmul(work.dV[layer, h], means.T, adjoints)
 
 
-@njit
+@subroutine
 def _in_weights(work: Workspace, layer: int, h: int, R: int) -> None:
     P = attending(work.back, R)
     P[:] = attending(work.P[layer, h], R)
@@ -85,7 +85,7 @@ def _in_weights(work: Workspace, layer: int, h: int, R: int) -> None:
     matmul(work.dW[layer, h], P.T, attending(work.x[layer], R))
 
 
-@njit
+@subroutine
 def _differentiate(data: Data, work: Workspace, sizes: Sizes, W: LaneArray) -> None:
     """Write all gradients but the head's, from the adjoints g e^c of the last rows."""
     for layer in range(sizes.L - 1, -1, -1):
@@ -108,7 +108,7 @@ def _differentiate(data: Data, work: Workspace, sizes: Sizes, W: LaneArray) -> N
 # --- steps ----------------------------------------------------------------------------------------
 
 
-@njit
+@subroutine
 def _descend(V: LaneArray, G: LaneArray, eta: float) -> None:
     """Move V by eta along -G / ||G||_F.
 
@@ -122,7 +122,7 @@ def _descend(V: LaneArray, G: LaneArray, eta: float) -> None:
     add(V.flat, g, -eta / (sqrt(inner(g, g)) + TINY))
 
 
-@njit
+@subroutine
 def _descend_all(data: Data, work: Workspace, sizes: Sizes, variables: Any, eta: float) -> None:
     """Move every trained matrix along its own normalised gradient."""
     first, second = variables
@@ -146,7 +146,7 @@ def _descend_all(data: Data, work: Workspace, sizes: Sizes, variables: Any, eta:
                 _descend(data.V[layer, h], work.dV[layer, h], slow)
 
 
-@njit
+@subroutine
 def _combine(work: Workspace, sizes: Sizes, variables: Any) -> Any:
     """Return W of every layer and head."""
     first, second = variables
@@ -158,7 +158,7 @@ def _combine(work: Workspace, sizes: Sizes, variables: Any) -> Any:
     return work.W
 
 
-@njit
+@subroutine
 def _of_block(data: Data, b: int) -> Data:
     return Data(
         data.X[b], data.bias[b], data.V[b], data.M1[b], data.M2[b], data.F[b], data.kinds,

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from attnsvm.linalg.jit import subroutine
 from attnsvm.linalg.simd.arithmetic import exp, fill, maximum, where
 from attnsvm.linalg.simd.array import LaneArray
 from attnsvm.linalg.simd.blocks import Workspace
@@ -22,7 +23,7 @@ from attnsvm.transformer.compiled.layout import (
 )
 
 
-@njit
+@subroutine
 def forward(data: Data, work: Workspace, sizes: Sizes, W: LaneArray) -> None:
     """Write rows, logits, attention, U and differences of rows of every layer."""
     for layer in range(sizes.L):
@@ -71,7 +72,7 @@ def _mix(data: Data, work: Workspace, sizes: Sizes, layer: int, i: int, R: int) 
             rescale(out[k], np.sqrt(0.5))
 
 
-@njit
+@subroutine
 def _attend(
     logits: LaneArray, s: LaneArray, top: LaneArray, inverse: LaneArray, bias: LaneArray, R: int
 ) -> None:
@@ -93,7 +94,7 @@ def _attend(
         rescale(s[k], inverse[k])
 
 
-@njit
+@subroutine
 def _away_from_top(
     away: LaneArray, size: LaneArray, x: LaneArray, top: Any, apart: LaneArray
 ) -> None:
@@ -112,7 +113,7 @@ def _away_from_top(
             away[t, j] = x[t, j] - x_top
 
 
-@njit
+@subroutine
 def expand(
     out: LaneArray, y: LaneArray, hidden: LaneArray, M1: LaneArray, M2: LaneArray, R: int
 ) -> None:
@@ -136,7 +137,7 @@ def add_residual(out: LaneArray, y: LaneArray, added: LaneArray) -> None:
             out[k, j] = (y[k, j] + added[k, j]) * np.sqrt(0.5)
 
 
-@njit
+@subroutine
 def readout(data: Data, work: Workspace, sizes: Sizes) -> None:
     """Write the adjoints of the last rows and their exponents, and what the head reads."""
     T, d, k = sizes.T, sizes.d, sizes.k
@@ -167,7 +168,7 @@ def readout(data: Data, work: Workspace, sizes: Sizes) -> None:
     forget_zeros(g.rows, c.flat)
 
 
-@njit
+@subroutine
 def backward(data: Data, work: Workspace, sizes: Sizes, W: LaneArray, layer: int) -> None:
     """Write P and, above the first layer, the adjoints of the layer's input."""
     R = queries(sizes, layer)
@@ -220,7 +221,7 @@ def backward(data: Data, work: Workspace, sizes: Sizes, W: LaneArray, layer: int
         forget_zeros(work.g.rows, work.c.flat)
 
 
-@njit
+@subroutine
 def _pull_back_first(
     P: LaneArray, r: LaneArray, row: Any, s: LaneArray, rise: LaneArray, q: LaneArray
 ) -> Any:
@@ -243,7 +244,7 @@ def _pull_back_first(
     return largest + c
 
 
-@njit
+@subroutine
 def _pull_back(
     P: LaneArray, q: LaneArray, exponent: LaneArray, r: LaneArray, row: Any, size: LaneArray,
     rise: LaneArray,
@@ -275,7 +276,7 @@ def _pull_back(
     return largest
 
 
-@njit
+@subroutine
 def _begin_below(work: Workspace, sizes: Sizes, layer: int, i: int, R: int) -> None:
     """Write the exponents of the adjoints of the rows, and what the residual connection adds."""
     for t in range(sizes.T):
@@ -293,7 +294,7 @@ def _begin_below(work: Workspace, sizes: Sizes, layer: int, i: int, R: int) -> N
             work.g_below[i, t, j] = share * work.g[i, t, j]
 
 
-@njit
+@subroutine
 def _weigh_as_keys(
     as_value: LaneArray, as_key: LaneArray, exponent: LaneArray, logits: LaneArray,
     inverse: LaneArray, c: LaneArray, common: LaneArray,
@@ -306,7 +307,7 @@ def _weigh_as_keys(
             as_key[k, t] *= exp(exponent[k, t] - common[t])
 
 
-@njit
+@subroutine
 def through_mlp(
     g: LaneArray, active: LaneArray, hidden: LaneArray, back: LaneArray, M1: LaneArray,
     M2: LaneArray, R: int,
