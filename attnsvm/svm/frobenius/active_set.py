@@ -71,8 +71,9 @@ def active_set(
         for k in range(N):
             w[k] = h[k]
         for j in range(m):
+            row, u_j = A[support[j]], u[j]
             for k in range(N):
-                w[k] -= u[j] * A[support[j], k]
+                w[k] -= u_j * row[k]
         entering, most = -1, 1e-13
         for k in range(N):
             if not barred[k] and w[k] > most:
@@ -200,9 +201,10 @@ def solve_on_support(
                 y[i] /= L[i, i]
         back_substitute(L, y, m, s)
         for i in range(m):
-            a[support[i]] += s[i]
+            row, s_i = K[support[i]], s[i]
+            a[support[i]] += s_i
             for k in range(N):
-                margins[k] += s[i] * K[support[i], k]
+                margins[k] += s_i * row[k]
     value = squared = 0.0
     for i in range(m):
         if kind[support[i]] == 1 and a[support[i]] < 0.0:
