@@ -34,6 +34,7 @@ Array: TypeAlias = Tensor | ArrayLike
 
 
 @keywords_checked
+@one_thread()
 def solve_svm(
     X: ArrayT,
     Z: Array,
@@ -107,6 +108,7 @@ def solve_svm(
 
 
 @keywords_checked
+@one_thread()
 def solve_gen_svm(
     X: ArrayT,
     Z: Array,
@@ -144,6 +146,7 @@ def solve_gen_svm(
 
 
 @keywords_checked
+@one_thread()
 def solve_rank_constrained(
     X: ArrayT,
     Z: Array,
@@ -257,6 +260,7 @@ def _is_rotated(norm: Norm) -> bool:
     return isinstance(norm, Schatten) or norm.name == "frobenius"
 
 
+@one_thread()
 def solve(
     problem: SvmProblem,
     norm: str | Norm,
@@ -283,7 +287,7 @@ def solve(
     if _is_rotated(norm):
         method = partial(in_span, method)
     method = partial(weighted, method, norm)
-    with doing(f"{norm.name} SVM"), one_thread(), np.errstate(all="ignore"):
+    with doing(f"{norm.name} SVM"), np.errstate(all="ignore"):
         verdict = _isolated(scaled, method, judge)
     verdict = to_given_size(verdict, exponent, exact)
     proof = verdict.certificate
