@@ -61,7 +61,7 @@ def from_gram(problem: SvmProblem) -> tuple[Tensor, Tensor]:
     unit = unit_d * unit_z
     size = power_of_two((problem.h / unit).abs().amax(dim=1, keepdim=True))
     arrays = (x.cpu().numpy() for x in (K, problem.h / unit / size, problem.kind))
-    with announced("solver of the Frobenius norm", 15):
+    with announced("solver of the Frobenius norm", 4):
         found = active_set.solve_each(*arrays)
     a, optimal = (torch.from_numpy(x).to(K.device) for x in found)
     return a * size / unit, optimal

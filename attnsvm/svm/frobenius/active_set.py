@@ -14,6 +14,7 @@ from attnsvm.linalg.jit import compiled, subroutine
 from attnsvm.svm.tolerances import MAX_GRAM_NORM, TIGHT
 
 Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
 DEPENDENT_PIVOT = 1e-11  # relative pivot below which a row counts as dependent on the support
 REORDERED = {"reassoc", "contract"}  # sums may be reordered, so that they use vector instructions
@@ -45,19 +46,13 @@ def solve_each(K: Array, h: Array, kind: NDArray[np.int8]) -> tuple[Array, NDArr
 
 @subroutine(fastmath=REORDERED)
 def active_set(
-    A: Array,
-    h: Array,
-    kind: NDArray[np.int8],
-    L: Array,
-    y: Array,
-    u: Array,
-    s: Array,
-    w: Array,
-    support: NDArray[np.int64],
-    old: NDArray[np.int64],
-    barred: NDArray[np.bool_],
-) -> int:
-    """Write the support of the solution of A u = h; return its size, 0 if the method fails."""
+    A: Array, h: Array, kind: NDArray[np.int8], L: Array, y: Array, u: Array, s: Array, w: Array,
+    support: Integers, old: Integers, barred: NDArray[np.bool_],
+) -> int:  # fmt: skip
+    """Write the support of the solution of A u = h; return its size, 0 if the method fails.
+
+    All others but `kind` are work arrays; `barred` says which rows must not enter at first.
+    """
     N = len(h)
     m = 0
     for k in range(N):
@@ -95,9 +90,7 @@ def active_set(
 
 
 @subroutine(fastmath=REORDERED)
-def append(
-    A: Array, h: Array, L: Array, y: Array, support: NDArray[np.int64], m: int, k: int
-) -> bool:
+def append(A: Array, h: Array, L: Array, y: Array, support: Integers, m: int, k: int) -> bool:
     """Grow L L^T = A_PP and L y = h_P by row k; False (and no change) if k is dependent."""
     pivot, right = A[k, k], h[k]
     for i in range(m):
@@ -138,18 +131,9 @@ def _least(s: Array, first: int, end: int) -> float:
 
 @subroutine(fastmath=REORDERED)
 def retreat(
-    A: Array,
-    h: Array,
-    L: Array,
-    y: Array,
-    support: NDArray[np.int64],
-    old: NDArray[np.int64],
-    u: Array,
-    s: Array,
-    fixed: int,
-    m: int,
-    barred: NDArray[np.bool_],
-) -> int:
+    A: Array, h: Array, L: Array, y: Array, support: Integers, old: Integers, u: Array, s: Array,
+    fixed: int, m: int, barred: NDArray[np.bool_],
+) -> int:  # fmt: skip
     """Move u towards s until a multiplier vanishes, drop those that do; return the new size."""
     step, leaving = 1.0, -1
     for j in range(fixed, m):
@@ -174,17 +158,9 @@ def retreat(
 
 @subroutine(fastmath=REORDERED)
 def solve_on_support(
-    K: Array,
-    h: Array,
-    kind: NDArray[np.int8],
-    L: Array,
-    y: Array,
-    s: Array,
-    margins: Array,
-    support: NDArray[np.int64],
-    m: int,
-    a: Array,
-) -> bool:
+    K: Array, h: Array, kind: NDArray[np.int8], L: Array, y: Array, s: Array, margins: Array,
+    support: Integers, m: int, a: Array,
+) -> bool:  # fmt: skip
     """Set a from K_PP a_P = h_P, refined once; return whether its bracket is tight."""
     N = len(h)
     for k in range(N):
