@@ -81,29 +81,23 @@ class Runs:
 
 
 def table(found: dict[str, record.RunState], everything: bool = False) -> str:
-    """Return a line for every run that is not done, or for every run, and the counts."""
-    rows = [
-        tuple(map(record.one_line, (state.state, name, _reason(state))))
-        for name, state in found.items()
-        if everything or state.state != "done"
-    ]
+    """Return a line for every run that is not done, or for every run, and the counts.
+
+    The last line has the number of runs in each state, and of versions of the code if several.
+    """
+    rows = []
+    for name, state in found.items():
+        if everything or state.state != "done":
+            place = state.run.get("place") if state.state == "failed" else ""
+            reason = f"{state.reason} ({place})" if place else state.reason
+            rows.append([record.one_line(word) for word in (state.state, name, reason)])
     widths = [max((len(row[i]) for row in rows), default=0) for i in range(2)]
     lines = [f"{s:<{widths[0]}}  {n:<{widths[1]}}  {r}".rstrip() for s, n, r in rows]
-    return "\n".join([*lines, summary(found)])
-
-
-def _reason(state: record.RunState) -> str:
-    place = state.run.get("place") if state.state == "failed" else ""
-    return f"{state.reason} ({place})" if place else state.reason
-
-
-def summary(found: dict[str, record.RunState]) -> str:
-    """Return the number of runs in each state, and of versions of the code if several."""
     counts = Counter(state.state for state in found.values())
     listed = ", ".join(f"{counts[state]} {state}" for state in record.STATES if counts[state])
     codes = {state.run.get("code") for state in found.values() if state.state == "done"}
     mixed = f"; records of {len(codes)} versions of the code" if len(codes) > 1 else ""
-    return f"{len(found)} runs: {listed}{mixed}"
+    return "\n".join([*lines, f"{len(found)} runs: {listed}{mixed}"])
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -121,10 +121,7 @@ def over_steps(
 
 
 def at_the_end(
-    frames: SweepFrames,
-    quantities: Sequence[str],
-    x: str,
-    statistic: statistics.Statistic = "median",
+    frames: SweepFrames, quantities: Sequence[str], x: str, statistic: statistics.Statistic
 ) -> pd.DataFrame:
     """Return the statistics of each quantity per cell at the last step, of certified instances.
 

@@ -56,8 +56,16 @@ class Geometry:
     room: int = MOST_CURVES
 
     def tables(self, frames: SweepFrames) -> dict[str, pd.DataFrame]:
-        """Return the gaps in every norm, in the own one over the steps, tokens, and counts."""
-        trials = _with_own(certified(frames))
+        """Return the gaps in every norm, in the own one over the steps, tokens, and counts.
+
+        The norm of an optimizer is in the column `own`, "" where it is not known.
+        """
+        trials = certified(frames)
+        own = trials["optimizer"].map(OWN)
+        if "norm" in trials:
+            own = own.where(trials["optimizer"] != "steepest", trials["norm"])
+        own = own.where(trials["parameterization"] != "kq", own.map(OF_FACTORS))
+        trials = trials.assign(own=own.fillna(""))
         keys = [*frames.axes.besides(), "own"]
         balls = {f"constrained_{norm}": f"ball of {norm}" for norm in BALLS}
         names = {name: str(name).removesuffix(GAP) for name in trials if str(name).endswith(GAP)}
@@ -89,15 +97,6 @@ class Geometry:
 
 SWEEPS = {name: Geometry(name) for name in ("optimizer_geometry", "optimizer_geometry_kq")}
 SWEEPS |= {name: Geometry(name, room=100) for name in ("atlas", "atlas_attention", "atlas_kq")}
-
-
-def _with_own(trials: pd.DataFrame) -> pd.DataFrame:
-    """Return the trials with the norm of the optimizer, "" where it is not known, as `own`."""
-    own = trials["optimizer"].map(OWN)
-    if "norm" in trials:
-        own = own.where(trials["optimizer"] != "steepest", trials["norm"])
-    own = own.where(trials["parameterization"] != "kq", own.map(OF_FACTORS))
-    return trials.assign(own=own.fillna(""))
 
 
 def _reached(frames: SweepFrames, trials: pd.DataFrame) -> list[str]:

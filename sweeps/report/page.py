@@ -116,7 +116,12 @@ def report_page(
     tables: Mapping[str, pd.DataFrame],
     failed: Sequence[str] = (),
 ) -> str:
-    """Return the HTML page of a sweep; `failed` says which figures could not be drawn, and why."""
+    """Return the HTML page of a sweep; `failed` says which figures could not be drawn, and why.
+
+    Of its runs the page shows the columns that a reader needs, the axes, and seeds that differ.
+    """
+    shown = [column for column in RUN_COLUMNS if column in frames.runs]
+    shown += [*frames.axes.of_runs, *([SEED] if frames.runs[SEED].nunique() > 1 else [])]
     return render(
         "report.html",
         title=frames.name or frames.directory.resolve().name,
@@ -128,7 +133,7 @@ def report_page(
         tables=tables,
         by_status=_counts(frames, ("status", "reason")),
         by_norm=_counts(frames, ("frobenius_status", "nuclear_status")),
-        runs=_described(frames.runs, frames.axes),
+        runs=frames.runs[shown],
         provenance=_provenance(frames.runs, frames.axes),
         directory=shlex.quote(str(frames.directory)),
     )
@@ -152,13 +157,6 @@ def _counts(frames: SweepFrames, columns: Sequence[str]) -> pd.DataFrame:
     """Return the number of instances by those of the columns that the records have."""
     present = [column for column in columns if column in frames.trials]
     return counts(frames.trials, present) if present else pd.DataFrame()
-
-
-def _described(runs: pd.DataFrame, axes: CellAxes) -> pd.DataFrame:
-    """Return the columns of `runs` that a reader needs, the axes, and seeds that differ."""
-    first = [column for column in RUN_COLUMNS if column in runs]
-    seed = [SEED] if runs[SEED].nunique() > 1 else []
-    return runs[[*first, *axes.of_runs, *seed]]
 
 
 def _provenance(runs: pd.DataFrame, axes: CellAxes) -> pd.DataFrame:
