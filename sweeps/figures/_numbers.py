@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 
 from attnsvm.config import ConfigError
-from attnsvm.config.instantiate import instantiate
+from attnsvm.config.instantiate import named
 from attnsvm.record.folder import read_solutions
-from attnsvm.record.run import read_run, recorded_config
+from attnsvm.record.run import read_run
 
 from .. import statistics, style
 from ..aggregate import SweepFrames
@@ -43,9 +43,10 @@ def drawn_again(frames: SweepFrames, run: object, at: Mapping[str, np.ndarray]) 
     """
     from attnsvm.data import sample  # torch, which no other figure needs
 
-    config = recorded_config(read_run(frames.folders[str(run)]))
+    stored_run = read_run(frames.folders[str(run)])
+    given = {name: one for name, one in stored_run["config"]["data"].items() if name != "_target_"}
     try:
-        data = instantiate(config.data, "data")
+        data = named("data", stored_run["options"]["data"], **given)
         batch = sample(data, trials=1, seed=int(at["seeds"]))
         pairs = [(batch.X[0].flatten(0, 1), at["X"].reshape(-1, batch.d)), (batch.Z[0], at["Z"])]
         grams = [(np.asarray(V @ V.mT), stored @ stored.T) for V, stored in pairs]
