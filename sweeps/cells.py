@@ -29,8 +29,9 @@ DIGITS = 4
 SEED = "seed"
 """The only field of a config that makes no cell: other seeds are further instances of one."""
 
-
 ORDER = ("selection", "data", "parameterization", "head", "model", "optimizer", "loss", "svm", "")
+"""The parts of a config in the order of labels; "" is the run itself."""
+
 _schemas = {group: [*options.own.values()] for group, options in GROUPS.items()}
 _schemas |= {name: [schema] for name, schema in SECTIONS.items()} | {"": [RunConfig]}
 _names = (
