@@ -8,8 +8,9 @@ import io
 import logging
 import re
 import textwrap
-from collections.abc import Hashable, Iterable, Sequence
-from contextlib import AbstractContextManager
+import warnings
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -62,9 +63,15 @@ OTHER_KIND = fill(FAINT)
 PAPER = Path(__file__).with_name("paper.mplstyle")
 
 
-def paper() -> AbstractContextManager[None]:
-    """Draw and save figures in the project's style within this context."""
-    return mpl.style.context(PAPER, after_reset=True)
+@contextmanager
+def paper() -> Iterator[None]:
+    """Draw and save figures in the project's style within this context.
+
+    Warnings of matplotlib reach only who asks for warnings, as our tests do.
+    """
+    with mpl.style.context(PAPER, after_reset=True), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", append=True)
+        yield
 
 
 def width_of(columns: int) -> float:

@@ -1,4 +1,5 @@
 import dataclasses
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -208,6 +209,17 @@ def test_bars_without_a_numeric_axis_have_pages_that_show_every_cell():
 
 
 # --- style ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_warnings_of_drawing_reach_only_who_asks_for_them(asked: bool):
+    with warnings.catch_warnings(record=True) as told:
+        warnings.resetwarnings()
+        if asked:
+            warnings.simplefilter("always")
+        with style.paper():
+            style.figure(3, 2).subplots().legend()  # without entries
+    assert len(told) == asked
 
 
 def test_hostile_text_is_drawn_as_it_stands():
