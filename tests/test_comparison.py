@@ -104,6 +104,9 @@ def test_assumption_b1_of_a_zero_difference_fails_and_of_nothing_holds():
     first = torch.zeros(1, 1, dtype=torch.long)
     assert assumption_b1(single_token(X, Z, first)) == [False]
     assert assumption_b1(single_token(X[:, :, :1], Z, first)) == [True]
+    apart = torch.tensor([[1.0, 0.0, -1e-6], [1.0, 0.0, -1e-11]]).double()  # two margins
+    X, Z, first = apart.reshape(2, 1, 3, 1), Z[:, :, :1].repeat(2, 1, 1), first.repeat(2, 1)
+    assert assumption_b1(single_token(X, Z, first)) == [False, True]
 
 
 def test_matrices_of_another_number_of_instances_are_refused():

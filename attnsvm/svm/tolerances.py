@@ -23,8 +23,7 @@ RANKED_GAP = 1e-8
 """Largest duality gap of an instance whose rank is reported."""
 
 NEAR = 1e-5
-"""A singular value this near to the threshold, relative to the largest one, leaves the rank
-undecided, unless it is below a tenth of the threshold."""
+"""A singular value this near the threshold, but above a tenth of it, leaves a rank undecided."""
 
 RAY_RATIO = 1e12
 """Least ratio (`certificate.check_ray`) of a ray that proves infeasibility."""

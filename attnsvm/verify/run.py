@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from attnsvm.config.fields import OneOf
 from attnsvm.config.groups import is_transformer, one_layer_problems
@@ -18,7 +17,7 @@ from attnsvm.record import CorruptRecordError
 from attnsvm.record.columns import QUANTITIES, TRAINED_LINEAR, further_columns, key_columns
 from attnsvm.record.run import recorded_config
 from attnsvm.verify import stored as tables
-from attnsvm.verify.comparison import Comparison, Sheet, sheet
+from attnsvm.verify.comparison import Comparison, Mask, Sheet, sheet
 from attnsvm.verify.drawing import Drawing
 from attnsvm.verify.layer import LayerProof
 from attnsvm.verify.replay import VARIANTS, Replay
@@ -265,7 +264,7 @@ class _Prover:
         of_svm = {f"{norm}_{one}" for norm in self.replay.norms for one in ("kappa", "rank_bound")}
         keys = [tables.key_of(row, self.key) for row in stored.rows]
 
-        def underived(part: str, name: str) -> NDArray[np.bool_]:
+        def underived(part: str, name: str) -> Mask:
             """Return of which rows a column, curve or array does not follow from what is known.
 
             Where weights are not finite nothing follows from them.
@@ -280,7 +279,7 @@ class _Prover:
                 for key, row in zip(keys, stored.rows, strict=True)
             ], dtype=bool)  # fmt: skip
 
-        def free(part: str, name: str) -> NDArray[np.bool_]:
+        def free(part: str, name: str) -> Mask:
             """Return which rows are refused or proved already, or do not follow."""
             done = [
                 (key, name) in wrong or (name in of_svm and key in stored.place) for key in keys

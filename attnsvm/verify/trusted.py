@@ -108,11 +108,7 @@ class Unknown:
         return found
 
 
-def trusted(
-    config: Mapping[str, Any],
-    unknown: Unknown,
-    undecided: bool,
-) -> list[str]:
+def trusted(config: Mapping[str, Any], unknown: Unknown, undecided: bool) -> list[str]:
     """Return what is trusted of a run beside columns; `undecided` is whether some SVMs are."""
     tokens, groups = config["selection"]["tokens"], unknown.groups
     follows = "parameterization", "optimizer", "loss"

@@ -56,13 +56,6 @@ def evidence(name, curves=(), steps=(0, 5000, 10000), **columns):
     return found
 
 
-def test_every_condition_of_every_claim_is_an_expression():
-    for claim in CLAIMS.values():
-        pairs = [*claim.hypotheses.values(), *claim.prediction, *claim.columns.items()]
-        for _, condition in pairs:
-            compile(condition, claim.name, "eval")
-
-
 # --- predictions and hypotheses -------------------------------------------------------------------
 
 CASES = [

@@ -33,9 +33,10 @@ def of_scores(*gammas, d=4):
 
 
 def test_unique_optimum_and_b2_of_given_scores():
-    batch = of_scores([3, 1, 1], [3, 3, 1], [3, 1, 2], [3, 3 - 1e-14, 1], [3, 1, 1 + 1e-14])
-    assert theory.unique_optimum(batch) == [True, False, True, None, True]
-    assert theory.assumption_b2(batch) == [True, False, False, False, None]
+    rounded, apart = [3, 3 - 1e-14, 1], [3, 3 - 1e-10, 1]
+    batch = of_scores([3, 1, 1], [3, 3, 1], [3, 1, 2], rounded, [3, 1, 1 + 1e-14], apart)
+    assert theory.unique_optimum(batch) == [True, False, True, None, True, True]
+    assert theory.assumption_b2(batch) == [True, False, False, False, None, False]
     assert theory.assumption_b2(sample("sphere", n=3, T=2, d=4, trials=20)) == [True] * 20
 
 
@@ -131,12 +132,9 @@ def test_verdicts_are_those_of_scaled_instances(head):
     """Tokens and head are scaled together, as a quadratic head needs, and queries on their own."""
     batch, found = sample("sphere", head=head, n=3, T=3, d=3, trials=12), []
     for of_tokens, of_queries in ((1, 1), (1e-6, 1), (1e6, 1), (1e6, 1e6), (1e-6, 1e-6)):
-        scaled = dataclasses.replace(
-            batch,
-            X=of_tokens * batch.X,
-            Z=of_queries * batch.Z,
-            head_parameters={name: of_tokens * p for name, p in batch.head_parameters.items()},
-        )
+        v = {name: of_tokens * p for name, p in batch.head_parameters.items()}
+        X, Z = of_tokens * batch.X, of_queries * batch.Z
+        scaled = dataclasses.replace(batch, X=X, Z=Z, head_parameters=v)
         optimal, _ = optimal_tokens(scaled)
         verdicts = {name: test(scaled) for name, test in theory.OF_INSTANCES.items()}
         verdicts["b1"] = theory.assumption_b1(single_token(scaled.X, scaled.Z, optimal))
