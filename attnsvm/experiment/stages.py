@@ -335,9 +335,6 @@ class Stages:
 
 
 SELECTIONS: dict[str, Callable[[Stages, ProblemBatch], RunRecord]] = {
-    "optimal": Stages.optimal,
-    "top": Stages.top,
-    "multi": Stages.multi,
-    "scc": Stages.scc,
+    one.__name__: one for one in (Stages.optimal, Stages.top, Stages.multi, Stages.scc)
 }
 """What a run does, by `selection.tokens`."""

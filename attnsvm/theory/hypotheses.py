@@ -236,12 +236,8 @@ def _and(one: bool | None, two: bool | None) -> bool | None:
 # --- by name --------------------------------------------------------------------------------------
 
 OF_INSTANCES: dict[str, Callable[[ProblemBatch], Verdicts]] = {
-    "unique_optimum": unique_optimum,
-    "assumption_b2": assumption_b2,
-    "assumption_d": assumption_d,
-    "overparameterized": overparameterized,
-    "optimum_feasible": optimum_feasible,
-    "order_preserving": order_preserving,
-    "runner_up_local": runner_up_local,
-}
+    hypothesis.__name__: hypothesis
+    for hypothesis in (unique_optimum, assumption_b2, assumption_d, overparameterized,
+                       optimum_feasible, order_preserving, runner_up_local)
+}  # fmt: skip
 """Hypotheses of the instance alone, by the name of their column."""
