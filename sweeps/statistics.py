@@ -66,8 +66,7 @@ def summaries(
         q25, q75, and low, high of the bootstrap interval of `statistic`; NaN where used = 0, std
         and the interval also where used = 1.
     """
-    grouped = _column(frame, value).groupby(_grouping(frame, by), dropna=False, sort=True)
-    parts = {key: part.to_numpy() for key, part in grouped}
+    parts = {key: part.to_numpy() for key, part in _grouped(frame, by, value)}
     samples = [part[np.isfinite(part)] for part in parts.values()]
     rows = [
         [*key[: len(by)], used.size, len(part) - used.size, *_moments(used)]
@@ -109,8 +108,8 @@ def shares(frame: pd.DataFrame, by: Sequence[str], flag: str) -> pd.DataFrame:
         Columns `by`, used (known), excluded (unknown), count, share, low, high; NaN where
         used = 0.
     """
-    grouped = _column(frame, flag).groupby(_grouping(frame, by), dropna=False, sort=True)
-    table = grouped.agg(used="count", excluded="size", count="sum").reset_index()
+    found = _grouped(frame, by, flag).agg(used="count", excluded="size", count="sum")
+    table = found.reset_index()
     table["excluded"] -= table["used"]
     table["share"] = table["count"] / table["used"]  # NaN for 0 / 0
     table["low"], table["high"] = wilson_interval(*table[["count", "used"]].to_numpy(float).T)
@@ -178,15 +177,12 @@ def _moments(used: np.ndarray) -> tuple[float, ...]:
     return mean, std, median, q25, q75
 
 
-def _column(frame: pd.DataFrame, name: str) -> "pd.Series[float]":
-    """Return a column as floats; all NaN if the frame has no such column."""
+def _grouped(frame: pd.DataFrame, by: Sequence[str], name: str) -> Any:
+    """Return a column as floats, NaN if there is none, in the groups of `by`; without it in one."""
     values = frame[name].to_numpy(dtype=float, na_value=np.nan) if name in frame else np.nan
-    return pd.Series(values, index=frame.index, dtype=float)
-
-
-def _grouping(frame: pd.DataFrame, by: Sequence[str]) -> "list[pd.Series[Any]]":
-    """Return the columns `by`; without any, all rows are one group."""
-    return [frame[key] for key in by] or [pd.Series(0, index=frame.index)]
+    column = pd.Series(values, index=frame.index, dtype=float)
+    keys = [frame[key] for key in by] or [pd.Series(0, index=frame.index)]
+    return column.groupby(keys, dropna=False, sort=True)
 
 
 def halfway(x: np.ndarray, count: np.ndarray, n: np.ndarray) -> tuple[float, float, float]:

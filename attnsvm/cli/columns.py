@@ -13,8 +13,6 @@ from attnsvm.config.probe import probe_quantities
 from attnsvm.config.run import HYPOTHESES
 from attnsvm.record import columns as declared
 
-HEADER = "Columns of all tables: name, meaning (unit; allowed values; the stage that fills it)."
-
 
 def dictionary(probes: Mapping[str, Any] = PROBES.own) -> dict[str, Sequence[declared.Column]]:
     """Return the columns of every table, and the quantities of the history, by heading."""
@@ -45,7 +43,8 @@ def dictionary(probes: Mapping[str, Any] = PROBES.own) -> dict[str, Sequence[dec
 
 def columns_text() -> str:
     """Return the dictionary for a terminal."""
-    lines = [HEADER, ""]
+    head = "Columns of all tables: name, meaning (unit; allowed values; the stage that fills it)."
+    lines = [head, ""]
     for heading, columns in dictionary(PROBES).items():
         lines += [heading]
         lines += [f"  {one.name}  {one.meaning} ({one.unit}; {one.range}; {one.stage})"
