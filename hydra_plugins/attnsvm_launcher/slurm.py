@@ -4,17 +4,20 @@ submitit waits for the result file of a job, or for its end according to `sacct`
 it waits for a killed job forever. Here the queue is asked: a job is over when it has left it. A
 result file alone does not tell: a job that was requeued has one from its first start. The result of
 a job is read from its record on disk: nothing is unpickled. A cell that is in the queue already,
-submitted by another driver, is not submitted again: its job is followed.
+submitted by another driver, is not submitted again: its job is followed. The name of a job tells
+its cells: they are noted under it before the job is submitted, so no kill of a driver hides them.
 """
 
 import getpass
+import hashlib
+import json
 import logging
 import re
 import subprocess
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +42,7 @@ Job = tuple[int, dict[str, list[str]]]
 """Number of a job; and its cells (folder of the run -> overrides)."""
 
 NOTES = ".submitit"
-"""The folder in that of the sweep with the logs of the jobs, and a note of the cells they run."""
+"""The folder in that of the sweep with the logs of the jobs, and notes of the cells they run."""
 
 SUBMISSION_S = 120.0
 """Seconds to wait for another driver that is submitting jobs of the same sweep."""
@@ -105,13 +108,14 @@ class Slurm(SlurmLauncher):  # type: ignore[misc]
             ]
             if jobs:
                 try:
+                    name = note(notes, self.params["name"], [list(cells) for _, cells in jobs])
+                    executor.update_parameters(name=name)
                     submitted = self._map(executor, jobs)
                 except Exception as error:
                     if not waiting:
                         raise _refused(str(error)) from error
                     log.warning("SLURM takes no more jobs now (%s): waiting for others", error)
                     return False
-                note(notes, {name: list(cells) for name, (_, cells) in submitted.items()})
                 waiting |= {name: _paths(executor, name) for name in submitted}
         return True
 
@@ -206,21 +210,25 @@ def _paths(executor: Any, job: str) -> Any:
 # --- the queue ------------------------------------------------------------------------------------
 
 
-def queue() -> dict[str, tuple[str, str]] | None:
-    """Return job -> (state, reason) of the user's jobs; None if SLURM does not answer."""
+Queue = dict[str, tuple[str, str, str]]
+"""Job -> its state, the reason, and its name."""
+
+
+def queue() -> Queue | None:
+    """Return the user's jobs; None if SLURM does not answer."""
     command = ["squeue", "--array", "--noheader", "--all", "--user", getpass.getuser()]
     try:
-        answer = _answer(*command, "--format=%i|%T|%r", timeout=60)
+        answer = _answer(*command, "--format=%i|%T|%r|%j", timeout=60)
     except subprocess.TimeoutExpired:
         return None
     if answer.returncode:
         log.warning("squeue does not answer: %s", answer.stderr.strip())
         return None
-    rows = (line.split("|", 2) for line in answer.stdout.splitlines() if line.count("|") >= 2)
-    return {name: (state, reason) for name, state, reason in rows}
+    rows = (line.split("|", 3) for line in answer.stdout.splitlines() if line.count("|") >= 3)
+    return {job: (state, reason, name) for job, state, reason, name in rows}
 
 
-def answered_queue() -> dict[str, tuple[str, str]]:
+def answered_queue() -> Queue:
     """Return the jobs of the user as soon as SLURM answers.
 
     HydraException if it does not: cells in the queue could be submitted a second time.
@@ -232,22 +240,27 @@ def answered_queue() -> dict[str, tuple[str, str]]:
     raise HydraException("squeue does not answer: nothing is submitted; run the command again")
 
 
-def note(folder: Path, cells: Mapping[str, list[str]]) -> None:
-    """Write down job -> names of its cells, the jobs of one array, beside their logs."""
-    if cells:
-        write_json(folder / f"{next(iter(cells)).partition('_')[0]}.json", {"jobs": cells})
+def note(folder: Path, prefix: str, jobs: list[list[str]]) -> str:
+    """Write down the cells of each job of an array; return the name to submit it by.
+
+    The name begins with `prefix` and tells the sweep and the cells.
+    """
+    text = json.dumps([str(folder.resolve()), jobs])
+    name = f"{prefix}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    write_json(folder / f"{name}.json", {"jobs": jobs})
+    return name
 
 
-def noted(folder: Path, names: Iterable[str]) -> dict[str, str]:
-    """Return cell -> job of the cells that jobs in the queue are to run; `names` are these jobs."""
-    in_queue, found = set(names), dict[str, str]()
-    for array in sorted({name.partition("_")[0] for name in in_queue}):
+def noted(folder: Path, in_queue: Queue) -> dict[str, str]:
+    """Return cell -> job of the cells that jobs in the queue are to run."""
+    found = dict[str, str]()
+    for job, (*_, name) in sorted(in_queue.items()):
         try:
-            jobs = read_json(folder / f"{array}.json")["jobs"]
-            found |= {str(cell): job for job in jobs if job in in_queue for cell in jobs[job]}
-        except FileNotFoundError:
+            cells = read_json(folder / f"{name}.json")["jobs"][int(job.partition("_")[2] or 0)]
+            found |= {str(cell): job for cell in cells}
+        except (FileNotFoundError, NotADirectoryError):
             continue  # a job of another sweep
-        except (CorruptRecordError, OSError, KeyError, TypeError) as error:
+        except (CorruptRecordError, OSError, LookupError, TypeError, ValueError) as error:
             log.warning("a note of submitted jobs cannot be read: %s", error)
     return found
 

@@ -41,13 +41,12 @@ class CellComposer(ConfigLoaderImpl):
         super().__init__(search_path)
         self._composed: dict[tuple[str, ...], DictConfig] = {}
         self._validated: dict[tuple[str, ...], tuple[RunConfig, DictConfig] | None] = {}
-        self._parse = cache(OverridesParser.create().parse_override)
 
     def load_sweep_config(
         self, master_config: DictConfig, sweep_overrides: list[str]
     ) -> DictConfig:
         """Return the config of a job as Hydra composes it, in the folder of its sweep."""
-        overrides = [self._parse(word) for word in sweep_overrides]
+        overrides = [_parsed(word) for word in sweep_overrides]
         run = self._with_values(master_config, overrides) if _plain(overrides) else None
         if run is None:
             run = super().load_sweep_config(master_config, sweep_overrides)
@@ -56,7 +55,7 @@ class CellComposer(ConfigLoaderImpl):
 
     def run_config(self, master: DictConfig, cell: list[str]) -> RunConfig:
         """Return the validated config of a cell, as if it were composed."""
-        overrides = [self._parse(word) for word in cell]
+        overrides = [_parsed(word) for word in cell]
         found = self._run_with_values(master, overrides) if _plain(overrides) else None
         return found or validated(self.load_sweep_config(master, cell))
 
@@ -119,6 +118,12 @@ class CellComposer(ConfigLoaderImpl):
         run.hydra.overrides.task = [str(one.input_line) for one in overrides]
         OmegaConf.copy_cache(from_config=master, to_config=run)
         return run
+
+
+@cache
+def _parsed(word: str) -> Override:
+    """Return an override; a sweep has the same words in many cells."""
+    return OverridesParser.create().parse_override(word)
 
 
 def _plain(overrides: list[Override]) -> bool:

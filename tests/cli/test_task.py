@@ -85,14 +85,18 @@ def test_a_job_has_at_least_one_cell(tmp_path):
 
 
 def test_a_note_tells_who_runs_which_cells_and_an_odd_one_hides_no_other(tmp_path, caplog):
-    for cells in ({"7_0": ["a", "b"], "7_1": ["c"]}, {"9": ["d"]}, {}):
-        note(tmp_path, cells)
+    one = note(tmp_path, "mine", [["a", "b"], ["c"]])
+    two = note(tmp_path, "mine", [["d"]])
+    assert len({one, two, note(tmp_path, "mine", [["a"]])}) == 3
+    jobs = {"7_0": one, "7_1": one, "8": "no note", "9": two}
+    queued = {job: ("RUNNING", "None", name) for job, name in jobs.items()}
     ours = {"a": "7_0", "b": "7_0", "c": "7_1", "d": "9"}
-    assert noted(tmp_path, ["7_0", "7_1", "8", "9"]) == ours
-    assert noted(tmp_path, ["7_1", "8"]) == {"c": "7_1"}  # the others are over
-    assert noted(tmp_path, []) == {}
+    assert noted(tmp_path, queued) == ours
+    assert noted(tmp_path, {"7_1": queued["7_1"], "8": queued["8"]}) == {"c": "7_1"}
+    assert noted(tmp_path, {}) == {}
     (tmp_path / "8.json").write_text("{")
     os.mkfifo(tmp_path / "10.json")
     (tmp_path / "11.json").mkdir()
-    assert noted(tmp_path, ["8", "9", "10", "11"]) == {"d": "9"}
-    assert len(caplog.records) == 3
+    odd = {job: ("PENDING", "None", job) for job in ("8", "10", "11")}
+    assert noted(tmp_path, {**odd, "9": queued["9"], "3_7": queued["7_0"]}) == {"d": "9"}
+    assert len(caplog.records) == 4

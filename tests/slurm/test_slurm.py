@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 
 import pandas as pd
@@ -11,7 +12,7 @@ import pytest
 
 from attnsvm.record import states
 from tests.cli.test_objective import two_files
-from tests.command import SMALL, begun, ran, until
+from tests.command import SMALL, begun, environment, ran, until
 from tests.faults import owners
 from tests.quick import refusals
 from tests.slurm.cluster import NODES, cluster, empty_queue, lacking
@@ -164,6 +165,41 @@ def test_a_second_driver_follows_what_is_in_the_queue(pack, slurm, tmp_path):
     told(slurm, "scontrol", "release", array)
     assert [driver.wait(120) for driver in drivers] == [0, 0]
     assert state_counts(folder) == {"done": 3}
+
+
+@pytest.mark.parametrize("moment", ["map_array", "_paths"])
+def test_a_driver_killed_just_after_its_submission_submits_nothing_twice(moment, slurm, tmp_path):
+    """At the return of `sbatch` in submitit, and where the driver begins to wait for its jobs."""
+    owner = {"map_array": "submitit.AutoExecutor", "_paths": "hydra_plugins.attnsvm_launcher.slurm"}
+    (tmp_path / "kill.py").write_text(KILLED.format(owner=owner[moment], name=moment))
+    grid = ["-m", "seed=0,10,20", *SMALL, *ON_CPUS]
+    held = "+hydra.launcher.additional_parameters={hold:true}"
+    words = [sys.executable, "kill.py", *grid, held]
+    kept = {"env": environment(slurm), "capture_output": True, "text": True, "timeout": 120}
+    done = subprocess.run(words, cwd=tmp_path, check=False, **kept)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert len(told(slurm, "squeue", "--array", "--noheader").splitlines()) == 3
+    driver = begun(*grid, held, cwd=tmp_path, env=slurm)
+    until(lambda: (tmp_path / "driver.log").read_text().count("following it") == 3)
+    (array,) = set(told(slurm, "squeue", "--noheader", "--format=%F").split())
+    told(slurm, "scontrol", "release", array)
+    assert driver.wait(120) == 0
+    assert state_counts(tmp_path / "multirun/latest") == {"done": 3}
+
+
+KILLED = """
+import os, pydoc, signal, submitit, hydra_plugins.attnsvm_launcher.slurm
+owner = pydoc.locate("{owner}")
+original = getattr(owner, "{name}")
+
+def killed(*args):
+    original(*args)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+setattr(owner, "{name}", killed)
+from attnsvm.cli.app import main
+main()
+"""
 
 
 def test_a_job_of_several_cells_goes_on_where_it_was_interrupted(slurm, tmp_path):
