@@ -111,7 +111,7 @@ def verified(path: Path, stated: str, limit: int = MAX_TABLE_BYTES) -> Iterator[
     with stream:
         size = os.fstat(stream.fileno()).st_size
         if size > QUICK_BYTES and not stream.peek(4).startswith((b"PAR1", b"PK")):
-            raise CorruptRecordError(f"{path}: {size} bytes that are no table and no archive")
+            raise CorruptRecordError(f"{path}: has {size} bytes; must be a table or an archive")
         if hashlib.file_digest(stream, "sha256").hexdigest() != stated:
             raise CorruptRecordError(f"{path}: its sha256 is not the one recorded")
         stream.seek(0)

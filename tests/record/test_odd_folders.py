@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -27,7 +28,7 @@ from tests.command import SMALL, attnsvm
 from tests.config.test_config import composed
 from tests.faults import configs, prepared
 from tests.quick import beside
-from tests.record.odd import PLACED, RAW, deadline, lines_of, place, with_checksum
+from tests.record.odd import PLACED, RAW, deadline, lines_of, place, remove, with_checksum
 
 # --- the plan -------------------------------------------------------------------------------------
 
@@ -170,6 +171,38 @@ def test_only_the_runs_whose_folder_can_be_written_are_begun(tmp_path):
         assert obstacle(tmp_path / name).endswith(reason)
     cells = {name: [] for name in ("sound", "notes", "missing", *reasons)}
     assert list(unobstructed(tmp_path, cells)) == ["sound", "notes", "missing"]
+
+
+REPLACED = PLACED | {
+    "link out": lambda path: path.symlink_to("/etc/passwd"),
+    "empty": Path.touch,
+    "zeros": lambda path: (path.touch(), os.truncate(path, 2**30)),
+    "unreadable": lambda path: (path.write_text("x"), path.chmod(0)),
+}
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("kind", REPLACED)
+@pytest.mark.parametrize("mode", ["-m", ""])
+def test_every_command_answers_where_one_file_is_replaced(mode, kind, tmp_path):
+    place_of = "hydra.sweep.dir=a" if mode else "hydra.run.dir=a"
+    words = [*mode.split(), *SMALL, "mixed_code=true", place_of]
+    assert attnsvm(*words, cwd=tmp_path).returncode == 0
+    sound = Path(shutil.copytree(tmp_path / "a", tmp_path / "sound", symlinks=True))
+    (run,) = (path.parent.relative_to(sound) for path in sound.rglob(RUN_FILE))
+    for file in (".hydra", *LISTED["files"]):
+        shutil.rmtree(tmp_path / "a")
+        shutil.copytree(sound, tmp_path / "a", symlinks=True)
+        path = tmp_path / "a" / run / file
+        if path.exists():
+            remove(path)
+        REPLACED[kind](path)
+        for command in ("attnsvm-status", "attnsvm-report", "attnsvm-verify", "attnsvm"):
+            given = words if command == "attnsvm" else ["a"]
+            done = attnsvm(*given, cwd=tmp_path, command=command)
+            told = done.stdout + done.stderr
+            assert done.returncode == 0 or path.name in told, (command, file, told)
+            assert not any(word in told for word in ("Traceback", "Errno")), (command, file, told)
 
 
 @pytest.mark.full

@@ -1,5 +1,6 @@
 """One odd record is named in one line, hides no other, hangs no command and ends none."""
 
+import hashlib
 import io
 import itertools
 import os
@@ -20,6 +21,7 @@ from attnsvm.record import (
     CorruptRecordError,
     TooLargeError,
     run_state,
+    state,
 )
 from attnsvm.record.folder import read_tables, write_failure
 from attnsvm.sweeps.aggregate import load
@@ -198,6 +200,18 @@ def test_small_files_of_large_tables(odd):
     counts = {"drawn": 300_000, "accepted": 300_000, "statuses": {"ok": 300_000}}
     with pytest.raises(TooLargeError, match="of memory; must be at most 1 MiB"):
         read_tables(odd, run | counts, 2**20)
+
+
+@pytest.mark.parametrize("name", [*TABLES, RUN_FILE])
+def test_a_gigabyte_of_zeros_is_refused_before_it_is_read(name, odd, monkeypatch):
+    monkeypatch.setattr(hashlib, "file_digest", None)
+    (odd / name).unlink()
+    with (odd / name).open("wb") as stream:
+        stream.truncate(2**30)
+    monkeypatch.setattr(state, "TABLES", (name,))
+    found = run_state(odd)
+    assert found.state == "corrupt"
+    assert f"{name}: has 1073741824 bytes" in found.reason
 
 
 def test_a_table_too_large_for_this_machine_is_not_corrupt(sweep, monkeypatch):
