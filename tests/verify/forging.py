@@ -51,10 +51,10 @@ class Forgery:
         old = self.trials.loc[row, column]
         self.trials.loc[row, column] = value(old) if callable(value) else value
 
-    def everywhere(self, status: str = "ok") -> list[str]:
-        """Change all cells of the first row of a status but those that hide others; say which."""
+    def everywhere(self) -> list[str]:
+        """Change all cells of the first accepted row but those that hide others; say which."""
         hiding, random = ("seed", "status", "reason", "training"), np.random.default_rng(0)
-        row = self.trials.index[self.trials["status"] == status][0]
+        row = self.trials.index[self.trials["status"] == "ok"][0]
         columns = [column for column in self.trials if column not in hiding]
         for column in columns:
             old = self.trials[column]
