@@ -167,11 +167,8 @@ def test_a_second_driver_follows_what_is_in_the_queue(pack, slurm, tmp_path):
     assert state_counts(folder) == {"done": 3}
 
 
-@pytest.mark.parametrize("moment", ["map_array", "_paths"])
-def test_a_driver_killed_just_after_its_submission_submits_nothing_twice(moment, slurm, tmp_path):
-    """At the return of `sbatch` in submitit, and where the driver begins to wait for its jobs."""
-    owner = {"map_array": "submitit.AutoExecutor", "_paths": "hydra_plugins.attnsvm_launcher.slurm"}
-    (tmp_path / "kill.py").write_text(KILLED.format(owner=owner[moment], name=moment))
+def test_a_driver_killed_just_after_its_submission_submits_nothing_twice(slurm, tmp_path):
+    (tmp_path / "kill.py").write_text(KILLED)
     grid = ["-m", "seed=0,10,20", *SMALL, *ON_CPUS]
     held = "+hydra.launcher.additional_parameters={hold:true}"
     words = [sys.executable, "kill.py", *grid, held]
@@ -188,16 +185,16 @@ def test_a_driver_killed_just_after_its_submission_submits_nothing_twice(moment,
 
 
 KILLED = """
-import os, pydoc, signal, submitit, hydra_plugins.attnsvm_launcher.slurm
-owner = pydoc.locate("{owner}")
-original = getattr(owner, "{name}")
+import os, signal, submitit
+from attnsvm.cli.app import main
+
+submit = submitit.AutoExecutor.map_array
 
 def killed(*args):
-    original(*args)
+    submit(*args)
     os.kill(os.getpid(), signal.SIGKILL)
 
-setattr(owner, "{name}", killed)
-from attnsvm.cli.app import main
+submitit.AutoExecutor.map_array = killed
 main()
 """
 
