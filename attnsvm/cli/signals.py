@@ -183,7 +183,8 @@ def _follow(driver: int) -> None:
     def watch() -> None:
         while os.getppid() == driver:
             time.sleep(PARENT_S)
-        os.kill(os.getpid(), signal.SIGTERM)
+        main = threading.main_thread().ident  # one that waits for a task is woken by its own signal
+        signal.pthread_kill(main or 0, signal.SIGTERM)
         time.sleep(CHILDREN_S)  # a run is recorded; compiled code or a compilation goes on
         os._exit(128 + signal.SIGTERM)
 

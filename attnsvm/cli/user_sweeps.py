@@ -94,6 +94,12 @@ def check_words(words: Sequence[str]) -> None:
     if unknown := [word for word in _flags.parse_known_args(words)[1] if word.startswith("-")]:
         must = f"must be FIELD=VALUE or {' | '.join(WORDS)}; see attnsvm --help"
         raise ConfigError(f"{unknown[0]}: {did_you_mean(unknown[0], WORDS)}{must}")
+    completion = {"-sc", "--shell-completion"} & set(words)
+    if completion and not any(
+        word.startswith(("install=", "uninstall=", "query=")) for word in words
+    ):
+        must = "must be followed by install=SHELL, uninstall=SHELL or query=SHELL, as install=bash"
+        raise ConfigError(f"{completion.pop()}: {must}")
     chosen = _chosen_sweeps(words)
     found = user_sweeps(words) if chosen else {}
     for name in chosen:
