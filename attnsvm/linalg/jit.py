@@ -1,18 +1,23 @@
 """Numba: code is compiled at its first call, cached on disk, and a log line announces it."""
 
+import fcntl
+import io
 import logging
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from functools import partial
 from hashlib import sha256
 from inspect import getsource
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from numba import njit
+from numba.core.caching import FunctionCache
 from numba.core.dispatcher import Dispatcher
 from numba.core.event import Listener, install_listener
 
@@ -23,6 +28,9 @@ log.addFilter(cleared)
 
 subroutine = partial(njit, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 """Decorator of what only compiled code calls; it compiles faster without an entry from Python."""
+
+LONGEST_S, POLL_S = 300.0, 0.2
+"""Seconds to wait for the code that another process compiles, and between two looks."""
 
 BOUNDS = os.environ.get("ATTNSVM_BOUNDS", "0") == "1"
 """Whether compiled code checks the indices of arrays of lanes; read at import."""
@@ -41,12 +49,58 @@ def compiled(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any
             parts = [*_sources(function.__module__), *["bounds"] * BOUNDS]
             digest = sha256("".join(parts).encode()).hexdigest()[:16]
             function.__qualname__ = f"{function.__name__}_{digest}"
-            made: Callable[..., Any] = njit(cache=True, **options)(function)
+            cache = _CompiledOnce(function)
         except (RuntimeError, OSError):  # no writable folder, or no source
-            made = njit(**options)(function)
+            return njit(**options)(function)
+        made: Callable[..., Any] = njit(**options)(function)
+        made._cache = cache  # type: ignore[attr-defined]
         return made
 
     return decorate
+
+
+class _CompiledOnce(FunctionCache):  # type: ignore[misc]
+    """Numba's cache on disk; while a process compiles a function, others wait for its code."""
+
+    lock: io.IOBase | None = None
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return the code of a signature; None, and hold the lock, if it must be compiled."""
+        found = super().load_overload(sig, target_context)
+        if found is None and self.lock is None:
+            self.lock = _locked(Path(self.cache_path) / f"{self._impl.filename_base}.lock")
+            if found := super().load_overload(sig, target_context):
+                self._unlock()
+        return found
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Write the code of a signature to the disk, and let the others go on."""
+        super().save_overload(sig, data)
+        self._unlock()
+
+    def _unlock(self) -> None:
+        if self.lock is not None:
+            self.lock.close()
+            self.lock = None
+
+
+def _locked(path: Path) -> io.IOBase | None:
+    """Return a file that is locked as long as it is open; None where that takes too long."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("w")
+    except OSError:
+        return None
+    for _ in range(round(LONGEST_S / POLL_S)):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return file
+        except BlockingIOError:
+            time.sleep(POLL_S)
+        except OSError:  # a file system without locks
+            break
+    file.close()
+    return None
 
 
 def _sources(first: str) -> list[str]:

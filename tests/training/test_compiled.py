@@ -2,6 +2,8 @@
 
 import dataclasses
 import math
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -49,7 +51,36 @@ def assert_same(batch, /, *arguments, tolerance=1e-12, **options):
     return kernel, loop
 
 
+ONE_OF_TWO = """
+import sys, time
+from pathlib import Path
+from numba.core.event import Listener, register
+from attnsvm.linalg import jit
+
+class Slow(Listener):
+    on_start = on_end = lambda self, event: time.sleep(0.3)
+
+register("numba:compile", Slow())
+double = jit.compiled()(lambda x: 2 * x)
+Path(sys.argv[1]).touch()
+while len(list(Path().glob("ready*"))) < 2:
+    time.sleep(0.01)
+print(double(21), sum(double.stats.cache_misses.values()))
+"""
+
+
 # --- the machinery --------------------------------------------------------------------------------
+
+
+@FULL
+def test_of_two_processes_one_compiles_and_the_other_waits(tmp_path):
+    (tmp_path / "one.py").write_text(ONE_OF_TWO)
+    command = sys.executable, "one.py"
+    both = [
+        subprocess.Popen((*command, name), cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+        for name in ("ready1", "ready2")
+    ]
+    assert sorted(process.communicate()[0] for process in both) == ["42 0\n", "42 1\n"]
 
 
 def test_compilation_is_announced_once(caplog):
