@@ -2,18 +2,14 @@
 
 import pytest
 import torch
-from torch import Generator
 
 from attnsvm.linalg.simd.svd import svd
+from tests.kkt import normal as draw
 
 pytestmark = pytest.mark.processors
 
 SHAPES = [(1, 1), (2, 2), (3, 3), (5, 2), (2, 5), (10, 6), (10, 10), (4, 16), (33, 20)]
 ROUNDING = 1e-14
-
-
-def draw(*shape, seed=0):
-    return torch.randn(*shape, generator=Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def eye_like(M):

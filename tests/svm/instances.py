@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from attnsvm import optimal_tokens, sample
 from attnsvm.norm import norm_of
 from attnsvm.svm import SvmProblem
 from attnsvm.svm.certificate import certify
@@ -15,24 +16,10 @@ from attnsvm.svm.tolerances import RANK_TOLERANCE
 from attnsvm.verify import StoredSvm
 
 
-def sphere(n: int, T: int, d: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return X (n, T, d), Z (n, d) and the optimal tokens (n,) of the published instance."""
-    generator = torch.Generator().manual_seed(seed)
-    v = torch.randn(d, generator=generator)
-    v /= v.norm()
-    Y = 2 * (torch.randn(n, generator=generator) > 0) - 1
-    X = torch.randn(n, T, d, generator=generator)
-    X /= X.norm(dim=-1, keepdim=True)
-    Z = torch.randn(n, d, generator=generator)
-    Z /= Z.norm(dim=-1, keepdim=True)
-    X, v = X.double(), v.double()
-    return X, Z.double(), (Y[:, None] * (X @ v)).argmax(dim=1)
-
-
 def spheres(n: int, T: int, d: int, seeds: range) -> tuple[Tensor, Tensor, Tensor]:
-    """Return a batch of `sphere` instances."""
-    X, Z, selected = zip(*(sphere(n, T, d, seed) for seed in seeds), strict=True)
-    return torch.stack(X), torch.stack(Z), torch.stack(selected)
+    """Return X (B, n, T, d), Z (B, n, d) and optimal tokens (B, n) of published instances."""
+    batch = sample("sphere", n=n, T=T, d=d, seed=seeds.start, trials=len(seeds))
+    return batch.X, batch.Z, optimal_tokens(batch)[0]
 
 
 def gaussian(n: int, T: int, d: int, B: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:

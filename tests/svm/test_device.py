@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from attnsvm.svm import solve_gen_svm, solve_rank_constrained, solve_svm
-from tests.svm.instances import gaussian, sphere, spheres
+from tests.svm.instances import gaussian, spheres
 from tests.svm.pretended import GPU, PretendedGpu
 
 both_norms = pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
@@ -56,7 +56,7 @@ def test_gen_svm(norm):
 @pytest.mark.full
 @both_norms
 def test_one_large_instance(norm):
-    X, Z, selected = (x[None] for x in sphere(16, 70, 12, 0))
+    X, Z, selected = spheres(16, 70, 12, range(1))
     known = solve_svm(X, Z, selected, norm=norm)
     with PretendedGpu():
         assert_same(solve_svm(*moved(X, Z, selected), norm=norm), known)

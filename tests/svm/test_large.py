@@ -13,7 +13,7 @@ from attnsvm.svm.reduction import WIDE
 from attnsvm.theory.token_graph import label_components
 from tests.kkt import assert_infeasible, assert_optimal
 from tests.quick import quick
-from tests.svm.instances import generated, sphere, spheres
+from tests.svm.instances import generated, spheres
 
 EVERY = ["nuclear", "frobenius", "spectral", "max", "l1", "l1.75", "l3"]
 ENTRYWISE = ["max", "l1", "l1.75", "l3", "l5"]
@@ -51,7 +51,7 @@ def test_equalities_stay(norm, count, part):
 
 @pytest.mark.parametrize("norm", quick(*EVERY))
 def test_a_large_instance_with_equalities(norm):
-    X, Z, _ = (x[None] for x in sphere(70, 16, 32, 0))
+    X, Z, _ = spheres(70, 16, 32, range(1))
     attended = torch.zeros(X.shape[:3], dtype=torch.bool)
     attended[..., :6] = True  # 350 equalities
     problem = multi_token(X, Z, attended)
@@ -65,7 +65,7 @@ def test_a_large_instance_with_equalities(norm):
 
 @pytest.mark.parametrize("norm", quick(*EVERY))
 def test_equalities_that_contradict_each_other(norm):
-    X, Z, _ = (x[None] for x in sphere(70, 16, 32, 0))
+    X, Z, _ = spheres(70, 16, 32, range(1))
     attended = torch.zeros(X.shape[:3], dtype=torch.bool)
     attended[..., :3] = True
     logs = torch.zeros(X.shape[:3]).double()
@@ -99,20 +99,26 @@ def test_chains_of_margins_that_cannot_all_be_active(embeddings, K):
     assert_infeasible(problem, solve(problem, "frobenius", 6))
 
 
-@pytest.mark.parametrize("shape", [(4, 600, 8), (10, 301, 16)])
-def test_many_tokens_in_few_dimensions(shape):
-    # The rows that a sample's first W violates are more than its d dimensions can hold.
-    X, Z, selected = (x[None] for x in sphere(*shape, 0))
+@pytest.mark.parametrize("shape", [(4, 600, 8), (10, 301, 16), (16, 70, 32)])
+def test_large_instances(shape):
+    """In few dimensions, the rows that a sample's first W violates are more than these can hold."""
+    X, Z, selected = spheres(*shape, range(1))
     problem = single_token(X, Z, selected)
+    assert problem.N >= LARGE
     solution = solve(problem, "frobenius", shape[1])
     assert solution.status == ("solved",)
     assert_optimal(problem, solution)
+    assert solution.duality_gap.item() <= 1e-12
+    token = X[:, :, :1]  # beside it its mirror image in the selected token: infeasible
+    chosen = X.gather(2, selected[..., None, None].expand(-1, -1, 1, shape[2]))
+    problem = single_token(torch.cat([X, 2 * chosen - token], dim=2), Z, selected)
+    assert_infeasible(problem, solve(problem, "frobenius", shape[1] + 1))
 
 
 @pytest.mark.parametrize("norm", quick(*EVERY))
 def test_copies_of_tokens(norm):
     """Three copies of each token: supports are dependent, but their rows hold together."""
-    X, Z, selected = (x[None] for x in sphere(8, 46, 24, 0))
+    X, Z, selected = spheres(8, 46, 24, range(1))
     once = solve_svm(X, Z, selected, norm=norm)
     copied = torch.cat([X] * 3, dim=2)
     mask = torch.ones(copied.shape[:3], dtype=torch.bool)
@@ -126,26 +132,13 @@ def test_copies_of_tokens(norm):
 
 @pytest.mark.parametrize("norm", quick(*EVERY))
 def test_equal_tokens(norm):
-    X, Z, selected = (x[None] for x in sphere(16, 70, 8, 0))
+    X, Z, selected = spheres(16, 70, 8, range(1))
     X[:, 5] = X[:, 5, :1]
     problem = single_token(X, Z, selected)
     assert problem.N >= LARGE
     assert_infeasible(problem, solve(problem, norm, 70))
     everything = torch.ones(X.shape[:3], dtype=torch.bool)  # nothing but 0 = 0 and 0 >= 0
     assert solve(multi_token(X, Z, everything), norm, 70).status == ("unconstrained",)
-
-
-def test_a_large_instance():
-    X, Z, selected = (x[None] for x in sphere(16, 70, 32, 0))
-    problem = single_token(X, Z, selected)
-    assert problem.N >= LARGE
-    solution = solve(problem, "frobenius", 70)
-    assert solution.status == ("solved",)
-    assert solution.duality_gap.item() <= 1e-12
-    token = X[:, :, :1]  # beside it its mirror image in the selected token: infeasible
-    chosen = X.gather(2, selected[..., None, None].expand(-1, -1, 1, 32))
-    problem = single_token(torch.cat([X, 2 * chosen - token], dim=2), Z, selected)
-    assert_infeasible(problem, solve(problem, "frobenius", 71))
 
 
 @pytest.mark.parametrize("norm", quick(*ENTRYWISE))

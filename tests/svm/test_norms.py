@@ -267,6 +267,16 @@ def test_what_a_norm_does_not_see(name):
     torch.testing.assert_close(least(8 * X, Z, selected, name), expected / 8, rtol=1e-9, atol=0)
 
 
+@every_norm
+@pytest.mark.parametrize("shape", [(1, 2, 1), (2, 3, 2), (4, 4, 2), (3, 4, 3), (4, 4, 5)])
+def test_a_constraint_never_lowers_the_norm(name, shape):
+    X, Z, selected = gaussian(*shape, 10, seed=4)
+    more, fewer = (solve_svm(part, Z, selected, norm=name) for part in (X, X[:, :, :-1]))
+    for b in range(10):
+        assert more.status[b] == "infeasible" or fewer.status[b] != "infeasible"
+    assert (more.objective >= fewer.lower_bound * (1 - 1e-9)).all()
+
+
 @pytest.mark.parametrize("name", OTHERS)
 def test_the_transposed_problem_has_the_transposed_solution(name):
     """With one row in each sample, d_k and z_k change places: z_k^T W^T d_k >= 1."""

@@ -152,15 +152,13 @@ def test_the_head_moves_v_rate_times_as_far():
     assert torch.allclose(10 * after[0][1], after[1][1], rtol=1e-12)
 
 
-@pytest.mark.parametrize(
-    "column", ["law_ratio", "law_ratio_predicted", "one_minus_corr_law", "law_boundary", "gamma"]
-)
-def test_a_forged_law_is_refused(record, column, tmp_path):
-    """The twin passes: that nothing but the forged number is wrong."""
+def test_a_forged_law_is_refused(record, tmp_path):
+    """The twin passes: that nothing but the forged numbers is wrong."""
     forged = Forgery.of(written(tmp_path / "genuine", composed(*RUN), record))
     assert refusal(forged.copy().written(tmp_path / "same")) == ""
-    if column in forged.arrays:
-        forged.array(column, lambda gamma: gamma * (1 + 1e-6))
-    else:
+    forged.array("gamma", lambda gamma: gamma * (1 + 1e-6))
+    columns = "law_ratio", "law_ratio_predicted", "one_minus_corr_law", "law_boundary"
+    for column in columns:
         forged.cell(column, lambda value: value * (1 + 1e-6))
-    assert column in refusal(forged.written(tmp_path / "forged"))
+    refused = refusal(forged.written(tmp_path / "forged"))
+    assert all(f"{name} " in refused for name in ("gamma", *columns))

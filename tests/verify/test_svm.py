@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from attnsvm.svm import solve_gen_svm, solve_svm
-from attnsvm.verify import StoredSvm, constraints, exact, layer, svm, verify
+from attnsvm.verify import constraints, exact, layer, svm, verify
 from attnsvm.verify.exact import Exact, RejectedError
 from tests.svm import nasty
 from tests.svm.instances import gaussian, spheres, stored_svms
@@ -176,17 +176,6 @@ def test_many_dimensions_are_no_obstacle():
         assert not verify(replace(record, lower_bound=record.lower_bound * (1 - 1e-9))).proved
 
 
-def test_scale_is_no_obstacle():
-    X, Z, selected = (x.numpy() for x in gaussian(2, 3, 3, 1, seed=4))
-    for power in (-300, 300):
-        scaled = X * 2.0**power
-        for norm in ("frobenius", "nuclear"):
-            (record,) = stored_svms(solve_svm(scaled, Z, selected, norm=norm), scaled, Z, selected)
-            assert isinstance(record, StoredSvm)
-            assert record.status == "solved"
-            assert verify(record).proved, verify(record).reason
-
-
 def test_neither_torch_nor_anything_but_names_of_norms_is_imported():
     own = {f"attnsvm.verify.{name}" for name in ("exact", "constraints", "svm")}
     for module in (exact, constraints, svm, layer):
@@ -234,7 +223,7 @@ def test_a_rank_near_its_threshold_is_undecided_and_proved_to_be(norm):
     assert solution.rank.tolist() == [2, 2, -1, -1, -1, 1]
     stored = [*stored_svms(solution, *given)]
     if norm == "nuclear":
-        near = tuple(x.numpy() for x in spheres(10, 5, 20, [89]))
+        near = tuple(x.numpy() for x in spheres(10, 5, 20, range(89, 90)))
         solution = solve_svm(*near, norm=norm)
         assert (solution.rank.tolist(), solution.rank_bound.tolist()) == ([-1], [4])
         stored += stored_svms(solution, *near)
