@@ -87,7 +87,7 @@ def factor(system: Any) -> None:
     cholesky(K, L, pivot, panel, RIDGE)
 
 
-@njit(inline="always")
+@subroutine
 def solve(system: Any, f: Any, x: Any, refinements: int) -> None:
     """Write x = K^-1 f, both (N,), refined so many times by its residual."""
     (K, L, pivot, scale, r, _), N = system, len(x)
@@ -105,7 +105,7 @@ def solve(system: Any, f: Any, x: Any, refinements: int) -> None:
         x[i] *= scale[i]
 
 
-@njit(inline="always")
+@subroutine
 def _substitute(L: LaneArray, pivot: LaneArray, x: LaneArray) -> None:
     """Overwrite x by L^-T L^-1 x."""
     for i in range(len(x)):
