@@ -103,6 +103,8 @@ def rulings(claim: Claim, frames: SweepFrames) -> pd.DataFrame:
 
 def refutation(frames: SweepFrames) -> list[str]:
     """Return which claim the record of a hunt refutes, and how; nothing for any other record."""
+    if "/hunt/" not in frames.command:
+        return []
     hunted = (one for one in all_claims() if f"/hunt/{one.name} " in f"{frames.command} ")
     if (claim := next(hunted, None)) is None:
         return []

@@ -1,9 +1,11 @@
 """Genuine records of every kind of run, small: made once, copied and edited by the tests."""
 
+import copy
 import os
 import subprocess
 import sys
 from collections.abc import Collection, Iterable
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -32,8 +34,13 @@ def some_quick(names: Iterable[str], quick: Collection[str]) -> list[object]:
     return [n if n in quick else pytest.param(n, marks=pytest.mark.full) for n in names]
 
 
-def made(name: str, folder: Path) -> tuple[object, RunRecord]:
-    """Return config and record of a kind of run."""
+def made(name: str) -> tuple[object, RunRecord]:
+    """Return config and record of a kind of run, to be edited; it is run once in a process."""
+    return copy.deepcopy(_run(name))
+
+
+@lru_cache
+def _run(name: str) -> tuple[object, RunRecord]:
     config = composed(*KINDS[name])
     return config, experiment.run(config)
 

@@ -19,7 +19,7 @@ from tests.verify.kinds import made, written
 @pytest.fixture(scope="module")
 def top():
     """Config and record of a trained run."""
-    return made("top", None)
+    return made("top")
 
 
 @pytest.mark.parametrize("again", [0, 3, 4])

@@ -28,7 +28,7 @@ QUICK = ("objective", "SVM status", "hidden by a status", "row doubled",
 def genuine(name: str) -> Forgery:
     """Return a record of a kind, unchanged."""
     with TemporaryDirectory() as folder:
-        return Forgery.of(written(Path(folder), *made(name, Path(folder))))
+        return Forgery.of(written(Path(folder), *made(name)))
 
 
 @pytest.mark.parametrize("name", some_quick(USED, ("top", "optimal")))

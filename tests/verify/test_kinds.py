@@ -38,7 +38,7 @@ def check_values(config, found):
 
 @pytest.mark.parametrize("name", some_quick(KINDS, QUICK))
 def test_every_kind_of_run_passes(name, tmp_path, capsys):
-    config, found = made(name, tmp_path)
+    config, found = made(name)
     check_values(config, found)
     folder = written(tmp_path, config, found)
     svms = [array for key, array in found.solutions.items() if key.endswith("_status")]
@@ -50,34 +50,31 @@ def test_every_kind_of_run_passes(name, tmp_path, capsys):
     assert words <= set(line.split(", "))
 
 
-@pytest.mark.parametrize("model", some_quick(["cross_attention", "sequence"], ["sequence"]))
-def test_a_data_file_is_read_again_if_it_is_here(model, tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("model", "place"),
+    [
+        ("sequence", "of the config"),
+        ("cross_attention", "beside the run"),
+        pytest.param("cross_attention", "of the config", marks=pytest.mark.full),
+        pytest.param("cross_attention", "beside the sweep", marks=pytest.mark.full),
+    ],
+)
+def test_a_data_file_is_read_again_if_it_is_here_and_the_same(model, place, tmp_path, capsys):
     config, found = from_file(tmp_path, model)
     folder = written(tmp_path / "sweep", config, found)
-    assert command.main([str(folder)]) == 0
-    assert "not here" not in capsys.readouterr().out
-    (tmp_path / "tokens.npz").write_bytes(b"other content")
-    assert command.main([str(folder)]) == 1
-    assert "signature: is not that of the config and the files" in capsys.readouterr().out
-    (tmp_path / "tokens.npz").unlink()  # nothing tells what it held
-    assert command.main([str(folder)]) == 0
-    assert "the data file is not here as it was" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("beside", some_quick(["sweep", "run"], ["run"]))
-def test_a_data_file_that_came_with_the_record_is_read_if_it_is_the_same(beside, tmp_path, capsys):
-    config, found = from_file(tmp_path)
-    folder = written(tmp_path / "sweep", config, found)
-    near = (folder if beside == "run" else folder.parent) / "tokens.npz"
-    (tmp_path / "tokens.npz").rename(near)
-    asked = [str(folder), "--retrain", "1"]
-    assert command.main(asked) == 0
+    places = {"beside the run": folder, "beside the sweep": folder.parent}
+    path = places.get(place, tmp_path) / "tokens.npz"
+    (tmp_path / "tokens.npz").rename(path)
+    assert command.main([str(folder), "--retrain", "1"]) == 0
     out = capsys.readouterr().out
     assert "1 trained again" in out
     assert "not here" not in out
-    near.write_bytes(b"other content")
+    path.write_bytes(b"other content")
     assert command.main([str(folder)]) == 1
     assert "signature: is not that of the config and the files" in capsys.readouterr().out
+    path.unlink()  # nothing tells what it held
+    assert command.main([str(folder)]) == 0
+    assert "the data file is not here as it was" in capsys.readouterr().out
 
 
 def test_an_instance_of_a_data_file_is_compared_with_it(tmp_path):
@@ -88,16 +85,19 @@ def test_an_instance_of_a_data_file_is_compared_with_it(tmp_path):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", ["top", "mlp", "digits", "optimal"])
-def test_a_processor_that_draws_other_last_bits_proves_the_rest(name, tmp_path):
-    folder = written(tmp_path, *made(name, tmp_path))
-    said = verified_elsewhere(folder, ATEN_CPU_CAPABILITY="default")
-    assert ("agree with their draw up to rounding" in said) == (name != "digits")
+def test_a_processor_that_draws_other_last_bits_proves_the_rest(tmp_path):
+    """The images of digits are no draws."""
+    runs = {name: made(name) for name in ("top", "mlp", "digits", "optimal")}
+    folders = {name: written(tmp_path, *run).name for name, run in runs.items()}
+    said = verified_elsewhere(tmp_path, ATEN_CPU_CAPABILITY="default")
+    lines = dict(line.split(": ", 1) for line in said.splitlines() if ": " in line)
+    for name, folder in folders.items():
+        assert ("agree with their draw up to rounding" in lines[folder]) == (name != "digits")
 
 
 @pytest.mark.parametrize("group", some_quick(GROUPS, ["head"]))
 def test_a_plug_in_is_named_as_trusted(group, tmp_path, capsys):
-    config, found = made("top", tmp_path)
+    config, found = made("top")
     target = getattr(config, group)
     target._target_ = "my_package.Mine"
     config.extensions.append("my_package")
@@ -107,7 +107,7 @@ def test_a_plug_in_is_named_as_trusted(group, tmp_path, capsys):
 
 
 def test_the_history_may_be_in_any_order(tmp_path):
-    config, found = made("top", tmp_path)
+    config, found = made("top")
     random = np.random.default_rng(0).permutation(len(found.history))
     turned = type(found)(
         found.trials, found.history.iloc[random].reset_index(drop=True), found.solutions,

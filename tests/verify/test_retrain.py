@@ -18,7 +18,7 @@ TRAINED = ("top", "multi", "until_accepted", "kq", "kq_low_rank", "path", "causa
 
 @pytest.mark.parametrize("name", some_quick(TRAINED, ("top", "kq")))
 def test_a_genuine_record_is_trained_again_to_the_bit(name, tmp_path):
-    config, found = made(name, tmp_path)
+    config, found = made(name)
     folder = written(tmp_path, config, found)
     assert retrained(folder, 1000) == (len(found.trials), len(found.trials), [])
 
@@ -40,7 +40,7 @@ def test_weights_from_a_file_are_those_of_the_history_and_of_training_again(tmp_
 @pytest.mark.full
 @pytest.mark.parametrize("name", ["balanced", "aligned", "aligned_kq", "aligned_relu"])
 def test_the_first_row_of_a_start_is_derived(name, tmp_path):
-    forged = Forgery.of(written(tmp_path / "genuine", *made(name, tmp_path)))
+    forged = Forgery.of(written(tmp_path / "genuine", *made(name)))
     assert refusal(forged.written(tmp_path / "same")) == ""
     forged.curve("W_norm", 0, lambda norm: norm * (1 + 1e-6))
     assert "history" in refusal(forged.written(tmp_path / "forged"))
@@ -60,7 +60,7 @@ TRUSTED = {
 
 @pytest.mark.parametrize("name", some_quick(TRUSTED, ("history",)))
 def test_what_is_trusted_is_refused_by_training_again(name, tmp_path):
-    forged = Forgery.of(written(tmp_path / "genuine", *made("top", tmp_path)))
+    forged = Forgery.of(written(tmp_path / "genuine", *made("top")))
     TRUSTED[name](forged)
     folder = forged.written(tmp_path / "forged")
     assert refusal(folder) == ""
@@ -69,7 +69,7 @@ def test_what_is_trusted_is_refused_by_training_again(name, tmp_path):
 
 @pytest.mark.full
 def test_rows_of_rejected_instances_are_computed_again(tmp_path):
-    forged = Forgery.of(written(tmp_path / "genuine", *made("multi", tmp_path)))
+    forged = Forgery.of(written(tmp_path / "genuine", *made("multi")))
     rejected = forged.trials.index[forged.trials["status"] == "rejected"]
     forged.trials.loc[rejected, "W_norm"] *= 1.1
     folder = forged.written(tmp_path / "forged")
@@ -88,12 +88,12 @@ def test_rows_of_rejected_instances_are_computed_again(tmp_path):
 )  # fmt: skip
 def test_another_processor_agrees_as_far_as_the_docs_say(name, environment, said, tmp_path):
     """What is drawn with other last bits is not compared."""
-    folder = written(tmp_path, *made(name, tmp_path))
+    folder = written(tmp_path, *made(name))
     assert said in verified_elsewhere(folder, "--retrain", "4", **environment)
 
 
 def test_weights_beyond_the_tolerance_are_refused(tmp_path):
-    forged = Forgery.of(written(tmp_path / "genuine", *made("top", tmp_path)))
+    forged = Forgery.of(written(tmp_path / "genuine", *made("top")))
     forged.array("trained_W", lambda W: W * (1 + 1e-9 * np.arange(9).reshape(3, 3)))
     folder = forged.written(tmp_path / "forged")
     assert any("trained_W differs by" in why for _, _, why in retrained(folder, 1000)[2])
