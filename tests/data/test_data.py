@@ -1,4 +1,3 @@
-import json
 import os
 from pathlib import Path
 
@@ -17,8 +16,6 @@ from attnsvm.selection import optimal_tokens
 from attnsvm.theory.token_graph import priority_graphs
 
 pytestmark = pytest.mark.processors
-
-SVM_RECORDS = json.loads((Path(__file__).parents[1] / "reference" / "svm.json").read_text())
 
 
 def normal(generator, *shape):
@@ -83,18 +80,6 @@ def test_instances_are_the_published_draws_in_their_order(published):
         if name:  # labels of a sequence come after other draws
             found = batch.head_parameters[name] if name in "vV" else getattr(batch, name)
             assert found[0].equal(value), name
-
-
-@pytest.mark.parametrize(
-    "record", SVM_RECORDS, ids=lambda r: f"{r['n']}-{r['T']}-{r['d']}-{r['seed']}"
-)
-def test_optimal_tokens_of_published_instances(record):
-    batch = sample(
-        "sphere", n=record["n"], T=record["T"], d=record["d"], seed=record["seed"], trials=1
-    )
-    optimal, tie = optimal_tokens(batch)
-    assert optimal[0].tolist() == record["selected"]
-    assert record["d"] == 1 or not tie.item()  # on a line, unit tokens coincide
 
 
 def test_draws_do_not_depend_on_the_default_type():

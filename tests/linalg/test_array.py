@@ -20,16 +20,6 @@ def drawn(*shape, seed=0):
 
 
 @njit
-def entries(A, out):
-    n, T, d = A.shape
-    for i in range(n):
-        for t in range(T):
-            for j in range(d):
-                row = A[i, t]
-                out[i, t, j] = A[i, t, j] * 2 - row[j] / 4 + abs(-A[i][t, j])
-
-
-@njit
 def views(A, out):
     out[0, 0] = A[1, :, 2][1:].T[0]  # of strides
     out[0, 1] = A.rows[::3].T[1, 2]
@@ -47,12 +37,6 @@ def comparisons(A, out):
     out[1] = where((x < 0) | ~(y >= 0), 1, fill(2.0))
     out[2] = where((x != x) & (y == y), 3, 0)
     return any_lane(x > 100.0), any_lane(x <= 100.0)
-
-
-def test_entries_and_arithmetic():
-    A, out = drawn(*SHAPE), drawn(*SHAPE)
-    entries(A, out)
-    np.testing.assert_allclose(out.array, A.array * 1.75 + abs(A.array), rtol=1e-14)
 
 
 def test_views_and_assignments():

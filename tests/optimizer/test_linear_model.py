@@ -59,19 +59,6 @@ def test_two_hundred_steps_are_those_of_torch(name, fields, of_torch, its_fields
     torch.testing.assert_close(path.W, expected, rtol=1e-12, atol=1e-12)
 
 
-def test_two_classes_are_binary_logistic_regression():
-    """The rows stay opposite; w = w_1 - w_2 takes the steps of the binary model."""
-    batch = sample("classes", n=6, K=2, d=3, trials=1)
-    W = train(batch, "w", "gd", "log", init="zero", lr=0.5, steps=100).W[0]
-    x, signs = batch.Z[0], 1 - 2 * batch.head_parameters["v"][0].argmax(-1)
-    w = torch.zeros(3, dtype=torch.float64)
-    for _ in range(100):
-        slope = torch.sigmoid(-signs * (x @ w)) * signs
-        w += 2 * 0.5 * (slope[:, None] * x).mean(0)
-    torch.testing.assert_close(W[0], -W[1], rtol=0, atol=1e-15)
-    torch.testing.assert_close(W[0] - W[1], w, rtol=1e-12, atol=1e-12)
-
-
 def test_every_pass_takes_each_sample_once():
     for order in ("cyclic", "shuffled"):
         weights = named("optimizer", "gd", batch=2, order=order).weights(5)

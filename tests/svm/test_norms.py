@@ -330,22 +330,3 @@ def test_the_method_needs_no_other_on_ordinary_instances(name, in_lanes, monkeyp
         W, a, _ = constraint_generation(problem, norm_of(name))
     gap = upper_bound(problem, W, name) / lower_bound(problem, a, name)[1] - 1
     assert gap.amax() <= 5e-10
-
-
-@pytest.mark.parametrize("name", OTHERS)
-def test_the_face_gives_the_last_digits(name):
-    """From a bracket of 1e-7 or wider to one of 1e-13."""
-    problem = single_token(*spheres(3, 4, 5, range(4)))
-    start = least_norm(problem)
-    found = solver.followed(problem, start.W, start.multipliers, norm_of(name))
-    generator = torch.Generator().manual_seed(2)
-    for b in range(4):
-        part = problem.take(slice(b, b + 1))
-        W, a = (x[b : b + 1] for x in found)
-        W = W + 1e-5 * torch.randn(W.shape, generator=generator, dtype=torch.float64)
-        assert upper_bound(part, W, name) / lower_bound(part, a, name)[1] - 1 > 1e-7
-        gaps = (
-            upper_bound(part, W, name) / lower_bound(part, a, name)[1] - 1
-            for W, a in solver.others(part, W, a, norm_of(name))
-        )
-        assert any(gap.abs() <= 1e-13 for gap in gaps)

@@ -95,18 +95,6 @@ def test_gradient_is_that_of_autograd(gradient, loss, head, parameterization, m,
         torch.testing.assert_close(got, wanted, rtol=1e-11, atol=1e-14)
 
 
-def test_rotated_instances_have_rotated_weights():
-    batch = sample(**SMALL)
-    R = torch.linalg.qr(draw(5, 5))[0]
-    v = batch.head_parameters["v"] @ R.T
-    rotated = dataclasses.replace(batch, X=batch.X @ R.T, Z=batch.Z @ R.T, head_parameters={"v": v})
-    W0 = draw(batch.B, 5, 5)
-    path = train(batch, steps=100, init=W0)
-    turned = train(rotated, steps=100, init=R @ W0 @ R.T)
-    torch.testing.assert_close(turned.W, R @ path.W @ R.T, rtol=1e-9, atol=1e-9)
-    torch.testing.assert_close(turned.loss, path.loss, rtol=1e-9, atol=1e-12)
-
-
 @pytest.mark.processors
 def test_divergence_is_a_status_of_its_instance():
     batch = sample(**SMALL)
