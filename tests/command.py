@@ -3,6 +3,7 @@
 import atexit
 import multiprocessing
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -36,21 +37,28 @@ SERVER.set_forkserver_preload(
 
 
 def attnsvm(
-    *arguments: str, cwd: Path, command: str = "attnsvm", env: dict[str, str] | None = None
+    *arguments: str,
+    cwd: Path,
+    command: str = "attnsvm",
+    env: dict[str, str] | None = None,
+    path: Path | None = None,
+    limit: int = resource.RLIM_INFINITY,
 ) -> Finished:
     """Return the finished process of `command arguments` in `cwd`.
 
-    With an environment `env` or workers of its own it is a new process, otherwise one of `SERVER`.
+    With an environment `env` or workers of its own it is a new process, otherwise one of `SERVER`,
+    which may have `limit` bytes of memory. It finds the packages in `path`.
     """
-    words = [str(BIN / command), *arguments]
+    words, made = [str(BIN / command), *arguments], environment(env)
+    if path is not None:
+        made["PYTHONPATH"] = str(path)
     if env is not None or any(word.startswith("hydra/launcher=") for word in arguments):
-        made = environment(env)
         return subprocess.run(
             words, cwd=cwd, env=made, capture_output=True, text=True, timeout=300, check=False
         )
     with tempfile.TemporaryDirectory() as place, _environment(environment()):
         written = [Path(place) / name for name in ("stdout", "stderr")]
-        child = SERVER.Process(target=_run, args=(words, cwd, written, dict(os.environ)))
+        child = SERVER.Process(target=_run, args=(words, cwd, written, made, limit))
         child.start()
         child.join(300)
         if child.is_alive():
@@ -80,12 +88,14 @@ def _environment(made: dict[str, str]) -> Iterator[None]:
         os.environ.update(before)
 
 
-def _run(words: list[str], cwd: Path, written: list[Path], env: dict[str, str]) -> None:
+def _run(words: list[str], cwd: Path, written: list[Path], env: dict[str, str], limit: int) -> None:
     for number, path in enumerate(written, start=1):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), number)
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    sys.path[:0] = filter(None, env.get("PYTHONPATH", "").split(os.pathsep))
     sys.argv = words
     (script,) = entry_points(group="console_scripts", name=Path(words[0]).name)
     try:
@@ -107,18 +117,17 @@ def begun(*arguments: str, cwd: Path, env: dict[str, str] | None = None) -> subp
         )
 
 
-def with_callback(place: Path, *lines: str) -> tuple[dict[str, str], str]:
-    """Write a callback of Hydra that runs `lines` after each job; return environment and override.
+def with_callback(place: Path, *lines: str) -> str:
+    """Write a callback of Hydra that runs `lines` after each job; return its override.
 
-    The lines see the `config` of the job, and `job_return`.
+    The command must have the path `place`. The lines see the `config` of the job and `job_return`.
     """
     body = "\n        ".join(lines)
     (place / "mine.py").write_text(
         "from hydra.experimental.callback import Callback\n\nclass Mine(Callback):\n"
         f"    def on_job_end(self, config, job_return, **kwargs):\n        {body}\n"
     )
-    env = {**os.environ, "PYTHONPATH": str(place)}
-    return env, "+hydra.callbacks.mine._target_=mine.Mine"
+    return "+hydra.callbacks.mine._target_=mine.Mine"
 
 
 def until(holds: Callable[[], object], seconds: float = 120, what: str = "it") -> None:

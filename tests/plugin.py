@@ -1,6 +1,5 @@
 """A plug-in package with an option, written to a folder and found there as if it was installed."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -70,4 +69,4 @@ def installed(place: Path) -> Path:
 
 def with_plugins(*arguments: str, place: Path, **given: Any) -> Finished:
     """Return the finished command that finds the packages in `place`, as `ran`."""
-    return ran(*arguments, env={**os.environ, "PYTHONPATH": str(place)}, **given)
+    return ran(*arguments, path=place, **given)

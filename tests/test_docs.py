@@ -11,6 +11,7 @@ import types
 from decimal import Decimal
 from functools import cache
 from itertools import takewhile
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ import pytest
 from attnsvm.config import GROUPS, RunConfig, SelectionConfig, SvmConfig
 from attnsvm.sweeps.cite import citation
 from attnsvm.sweeps.verdicts.derive import Verdict
+from tests.quick import quick_rows
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -68,21 +70,15 @@ def test_the_page_shows_what_cite_prints(monkeypatch):
     assert textwrap.indent(entry, "    ") in (ROOT / "docs/cite.md").read_text()
 
 
-@pytest.mark.parametrize(
-    ("page", "holds"),
-    [
-        ("start", lambda made: made["distance"].nanmedian() < 0.01),
-        pytest.param(
-            "library", lambda made: made["W_svmeq"].shape == (10, 6, 6), marks=pytest.mark.full
-        ),
-        pytest.param("pretrained", lambda made: made["layer"].heads == 4, marks=pytest.mark.full),
-        pytest.param(
-            "plugins",
-            lambda made: {"Cubic", "RootSteps", "CubicHeadConfig"} <= made.keys(),
-            marks=pytest.mark.full,
-        ),
-    ],
+HOLDS = quick_rows(
+    ("start", lambda made: made["distance"].nanmedian() < 0.01),
+    ("library", lambda made: made["W_svmeq"].shape == (10, 6, 6)),
+    ("pretrained", lambda made: made["layer"].heads == 4),
+    ("plugins", lambda made: {"Cubic", "RootSteps", "CubicHeadConfig"} <= made.keys()),
 )
+
+
+@pytest.mark.parametrize(("page", "holds"), HOLDS)
 def test_the_code_of_a_page_runs_from_top_to_bottom(page, holds, tmp_path, monkeypatch):
     if page == "plugins":  # it writes files
         monkeypatch.chdir(tmp_path)
@@ -130,6 +126,26 @@ def test_modules_and_their_names_can_be_imported(page):
         module, _, attribute = name.rpartition(".")
         found = importlib.import_module(module)
         assert hasattr(found, attribute) or importlib.import_module(name), name
+
+
+def test_the_page_of_one_run_names_functions_of_its_files_and_at_most_forty_files():
+    page = (ROOT / "docs/how_a_run_works.md").read_text()
+    rows = re.findall(r"^\| `(attnsvm/\S+\.py)` \| (.*) \|$", page, re.MULTILINE)
+    assert rows
+    for path, text in rows:
+        name = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        module = importlib.import_module(name)
+        for name in re.findall(r"`([A-Za-z][\w.]*)`", text):
+            if name not in ("_target_", "run.json") and not name.startswith("attnsvm"):
+                assert attrgetter(name)(module)
+    stages, branches = importlib.import_module("attnsvm.experiment.stages"), set()
+    for name in re.findall(r"`Stages\.(\w+)`", page):
+        assert callable(getattr(stages.Stages, name))
+        branches.add(name)
+    assert set(stages.SELECTIONS) == {"top", "multi", "scc", "optimal"} < branches
+    count = len(set(re.findall(r"`(attnsvm/\S+\.py)`", page)))
+    assert count <= 40
+    assert f"This page names {count} files" in page
 
 
 # --- what a page tells to type --------------------------------------------------------------------

@@ -10,17 +10,12 @@ import torch
 
 from attnsvm.data import sample
 from attnsvm.training import train
+from tests.quick import beside
 
 pytestmark = pytest.mark.full
 
 SHAPE = {"n": 6, "T": 8, "d": 10, "trials": 8}
-RUNS = {
-    "w-normalized_gd": ("w", "normalized_gd", {}, 0.0),
-    "w-gd": ("w", "gd", {"lr": 1.0}, 0.0),
-    "kq-gd": ("kq", "gd", {"lr": 1.0}, 0.0),
-    "kq-normalized_gd": ("kq", "normalized_gd", {}, 0.1),
-    "w-growing": ("w", "normalized_gd", {"growth": 0.05}, 3.1),
-}
+RUNS = beside(__file__)
 """Parameterization, optimizer, its options, and the last step's size where steps overshoot."""
 
 STEPS = 600

@@ -8,15 +8,9 @@ from attnsvm import experiment
 from attnsvm.cli import dry_run
 from attnsvm.config import RunConfig
 from tests.config.test_config import composed
+from tests.quick import beside
 
-ESTIMATED = {
-    "data.n=6 data.T=8 data.d=10 svm=published": "1 of them pending\nabout",
-    "sweep=atlas": "about {time} in one process, once kernels are compiled\nbesides: probe=["
-    "constrained,margin_gap], whose cost was not measured",
-    "model=transformer": "no estimate for 1 runs: the cost of model=transformer was not measured",
-    "data=file data.path=x.npz": "the cost of data=file was not measured",
-    "device=cuda": "about",
-}
+ESTIMATED = beside(__file__)
 
 
 def told(config: RunConfig, folder, caplog) -> str:

@@ -81,8 +81,8 @@ def test_the_exit_code_is_that_of_the_runs_of_this_command(what, tmp_path):
     act, message = MEANWHILE[what]
     lines = ["import shutil", "from pathlib import Path", "from attnsvm.record import write_plan"]
     lines += ["folder = Path(config.hydra.runtime.output_dir)", f"if config.seed == 2: {act}"]
-    env, mine = with_callback(tmp_path, *lines)
-    done = ran("-m", *QUICK, "seed=1,2", mine, cwd=tmp_path, env=env, code=1)
+    mine = with_callback(tmp_path, *lines)
+    done = ran("-m", *QUICK, "seed=1,2", mine, cwd=tmp_path, path=tmp_path, code=1)
     assert message in done.stderr
     assert "is not that of this command" in done.stdout
     assert "Traceback" not in done.stderr

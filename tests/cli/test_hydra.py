@@ -13,6 +13,7 @@ from attnsvm.config.compose import register, validated
 from attnsvm.config.version import __version__
 from hydra_plugins.attnsvm_sweeper._cells import CellComposer
 from tests.command import SMALL, attnsvm, ran
+from tests.quick import beside
 
 OWN_GROUPS = {
     "path": ["hydra.searchpath=[file://{mine}]"],
@@ -77,16 +78,7 @@ def test_a_sweep_beside_them_is_run_and_reported(tmp_path):
     assert (tmp_path / "multirun/latest/report.html").exists()
 
 
-CELLS = [
-    ["seed=3", "data.d=5"],
-    ["parameterization=kq", "parameterization.m=2", "seed=1"],
-    ["data={n:2,T:3}", "head=relu"],
-    ["head=relu", "data={n:4,T:3}", "data.d=7"],
-    ["optimizer={lr:0.2,steps:7}", "selection=multi", "svm.norms=[nuclear]"],
-    ["data=orthonormal", "++data.T=4", "hydra.job.name=other"],
-    ["seed=4", "data.d=5"],
-]
-WRONG = [["data.dd=3"], ["seed=1", "head.width=2"], ["+data.T.x=1"], ["head=linaer"]]
+CASES = beside(__file__)
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +98,7 @@ def composers():
 
 @pytest.mark.full
 def test_a_job_is_what_hydra_composes_its_own_section_included(composers):
-    for cell in CELLS:
+    for cell in CASES["cells"]:
         config, expected, run = (compose_cell(cell) for compose_cell in composers)
         assert config == expected
         assert run == validated(expected)
@@ -115,7 +107,7 @@ def test_a_job_is_what_hydra_composes_its_own_section_included(composers):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("cell", WRONG, ids=" ".join)
+@pytest.mark.parametrize("cell", CASES["wrong"], ids=" ".join)
 def test_what_hydra_refuses_is_refused_with_its_words(cell, composers):
     messages = set()
     for compose_cell in composers:

@@ -1,8 +1,6 @@
 """Sizes that cannot be run are refused before any work, and without allocating."""
 
 import os
-import resource
-import subprocess
 
 import pytest
 from omegaconf import OmegaConf
@@ -14,7 +12,7 @@ from attnsvm.data import sample
 from attnsvm.record import files as usable
 from attnsvm.record import usable_memory
 from attnsvm.training import train
-from tests.command import BIN, environment
+from tests.command import ran
 from tests.config.test_config import composed
 from tests.quick import refusals
 
@@ -27,13 +25,7 @@ ABSURD = refusals("size")
 @pytest.mark.parametrize("mode", ["", "-m dry_run=true "], ids=str)
 @pytest.mark.parametrize(("given", "words"), ABSURD, ids=lambda value: str(value)[:30])
 def test_an_absurd_size_is_refused_with_what_it_needs(given, words, mode, tmp_path):
-    def limited():
-        resource.setrlimit(resource.RLIMIT_DATA, (4 * GiB, 4 * GiB))
-
-    command = [str(BIN / "attnsvm"), *f"{mode}{given}".split()]
-    kept = {"cwd": tmp_path, "env": environment(), "capture_output": True, "text": True}
-    done = subprocess.run(command, preexec_fn=limited, timeout=60, check=False, **kept)
-    assert done.returncode == 2, done.stderr
+    done = ran(*f"{mode}{given}".split(), cwd=tmp_path, limit=4 * GiB, code=2)
     assert words in done.stderr
     assert not any(word in done.stderr for word in ("Traceback", "MemoryError"))
     assert not list(tmp_path.rglob("trials.parquet"))

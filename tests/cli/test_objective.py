@@ -11,7 +11,7 @@ import pytest
 from attnsvm.cli.objective import Objective
 from attnsvm.config import ConfigError
 from tests.command import SMALL, attnsvm, ran, with_callback
-from tests.quick import beside, refusals
+from tests.quick import beside, quick_rows, refusals
 
 TRIALS = pd.DataFrame(
     {
@@ -42,8 +42,8 @@ def returned(*arguments: str, cwd: Path) -> dict[int, float | None]:
     """Return what the jobs of a command returned, by seed."""
     (cwd / "returned").unlink(missing_ok=True)
     line = 'json.dumps([config.seed, job_return.return_value]) + "\\n"'
-    env, mine = with_callback(cwd, "import json", f'open("returned", "a").write({line})')
-    ran(*arguments, mine, cwd=cwd, env=env)
+    mine = with_callback(cwd, "import json", f'open("returned", "a").write({line})')
+    ran(*arguments, mine, cwd=cwd, path=cwd)
     return dict(map(json.loads, (cwd / "returned").read_text().splitlines()))
 
 
@@ -131,14 +131,7 @@ def test_a_failed_run_of_another_sweeper_is_told_by_the_exit_code(tmp_path):
     assert "1 failed of 2 runs; the report lists all of them" in done.stderr
 
 
-NOT_ALLOWED = [
-    ("hydra.sweep.subdir=elsewhere", "hydra.sweep.subdir=elsewhere: must be ${run_name:}"),
-    pytest.param("optimizer.lr=-1", "optimizer.lr=-1.0: must be a", marks=pytest.mark.full),
-    pytest.param("data.d=10000000", "must be smaller", marks=pytest.mark.full),
-]
-
-
-@pytest.mark.parametrize(("given", "told"), NOT_ALLOWED)
+@pytest.mark.parametrize(("given", "told"), quick_rows(*refusals("sweeper")))
 def test_another_sweeper_runs_nothing_that_is_not_allowed(given, told, tmp_path):
     done = ran("-m", *SMALL, given, "hydra/sweeper=basic", cwd=tmp_path, code=2)
     assert told in done.stderr

@@ -1,7 +1,6 @@
 """A plug-in on the command line: help, completion, runs, sweeps, workers, tables, verification."""
 
 import json
-import os
 
 import pandas as pd
 import pytest
@@ -12,14 +11,15 @@ from tests.quick import quick
 
 
 @pytest.mark.parametrize("given", quick([], ["extensions=[cubic_heads]"]))
-def test_help_and_completion_know_it(given, tmp_path):
+def test_help_and_completion_know_it(given, tmp_path, monkeypatch):
     place = (write_package if given else installed)(tmp_path / "place")
     shown = with_plugins("--help", *given, place=place, cwd=tmp_path)
     assert "head=linear | relu | quadratic | mlp | joint | vocabulary | cubic" in shown.stdout
     assert "head.power=3  exponent, odd (>= 1 and <= 9) [cubic]" in shown.stdout
     line = " ".join(["attnsvm", *given, "head=cu"])
-    env = {**os.environ, "PYTHONPATH": str(place), "COMP_LINE": line, "COMP_POINT": str(len(line))}
-    asked = attnsvm("-sc", "query=bash", cwd=tmp_path, env=env)
+    monkeypatch.setenv("COMP_LINE", line)
+    monkeypatch.setenv("COMP_POINT", str(len(line)))
+    asked = with_plugins("-sc", "query=bash", place=place, cwd=tmp_path)
     assert asked.stdout.split() == ["head=cubic"], asked.stderr
 
 

@@ -1,4 +1,4 @@
-"""A misspelt name is told with the right one: on the command line, in Python, by mypy."""
+"""A misspelt name is told with the right one in Python and by mypy; typed: tests/cli/test_app."""
 
 import ast
 import dataclasses
@@ -11,8 +11,6 @@ import torch
 
 import attnsvm
 from attnsvm.config import GROUPS, ConfigError
-from tests.command import attnsvm as command
-from tests.quick import refusals
 
 ROOT = Path(__file__).parents[2]
 BATCH = attnsvm.sample("sphere", n=2, T=3, d=4, trials=2)
@@ -68,24 +66,16 @@ solution.W.norm()
 
 @pytest.mark.full
 def test_mypy_refuses_misspelt_names_only(tmp_path):
-    def mypy(name: str, code: str) -> str:
-        (tmp_path / name).write_text(code)
-        command = [sys.executable, "-m", "mypy", str(tmp_path / name)]  # cache: of `make test`
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout
-
     right = {name: name for name in ("n", "steps", "saturation", "norm")}
-    assert "Success" in mypy("right.py", CALLS.format(**right))
     wrong = {"n": "nn", "steps": "stpes", "saturation": "saturaton", "norm": "nrom"}
-    found = mypy("wrong.py", CALLS.format(**wrong).replace("T=3", 'T="three"'))
+    (tmp_path / "right.py").write_text(CALLS.format(**right))
+    (tmp_path / "wrong.py").write_text(CALLS.format(**wrong).replace("T=3", 'T="three"'))
+    command = [sys.executable, "-m", "mypy", *tmp_path.iterdir()]  # cache: of `make test`
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout
+    assert "in 1 file (checked 2 source files)" in found
+    assert "right.py" not in found
     assert 'Unexpected keyword argument "nn" for "sample"' in found
     assert 'Unexpected keyword argument "stpes" for "train"' in found
     assert 'Unexpected keyword argument "saturaton"' in found
     assert 'Unexpected keyword argument "nrom"' in found
     assert 'Argument "T" to "sample" has incompatible type "str"' in found
-
-
-@pytest.mark.parametrize(("word", "message"), refusals("misspelt"))
-def test_a_misspelt_word_of_a_command_is_told_with_the_right_one(word, message, tmp_path):
-    done = command(word, cwd=tmp_path)
-    assert done.returncode == 2
-    assert message in done.stderr

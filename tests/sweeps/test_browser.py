@@ -41,9 +41,14 @@ def with_script(page: Path, script: str) -> Path:
     return probe
 
 
-def test_the_report_renders_its_tables_sort_both_ways_and_pictures_load(tmp_path: Path):
-    files = report.write_report(synthetic.rank_frames(tmp_path, ds=(1, 5, 20), trials=8))
-    done = browse(with_script(files.html, PROBE), tmp_path / "profile")
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    frames = synthetic.rank_frames(tmp_path_factory.mktemp("report"), ds=(1, 5, 20), trials=8)
+    return report.write_report(frames).html
+
+
+def test_the_report_renders_its_tables_sort_both_ways_and_pictures_load(page, tmp_path):
+    done = browse(with_script(page, PROBE), tmp_path / "profile")
     assert console(done) == []
     assert "<h1>rank_vs_d</h1>" in done.stdout
     title = done.stdout.split("<title>")[1].split("</title>")[0]
@@ -59,18 +64,16 @@ def test_the_report_renders_its_tables_sort_both_ways_and_pictures_load(tmp_path
 ENLARGE = Path(__file__).with_name("enlarge.js").read_text()
 
 
-def test_a_figure_can_be_enlarged_and_closed(tmp_path: Path):
-    files = report.write_report(synthetic.rank_frames(tmp_path, ds=(5, 20), trials=4))
-    done = browse(with_script(files.html, ENLARGE), tmp_path / "profile")
+def test_a_figure_can_be_enlarged_and_closed(page, tmp_path):
+    done = browse(with_script(page, ENLARGE), tmp_path / "profile")
     assert console(done) == []
     assert f"<title>large{'|true' * 9}</title>" in done.stdout
 
 
-def test_the_policy_stops_scripts_that_are_not_the_pages_own(tmp_path: Path):
-    files = report.write_report(synthetic.rank_frames(tmp_path, ds=(5,), trials=4))
+def test_the_policy_stops_scripts_that_are_not_the_pages_own(page, tmp_path):
     smuggled = "<script>document.title = 'smuggled'</script></body>"
-    page = tmp_path / "smuggled.html"
-    page.write_text(files.html.read_text().replace("</body>", smuggled))
-    done = browse(page, tmp_path / "profile")
+    other = page.with_name("smuggled.html")
+    other.write_text(page.read_text().replace("</body>", smuggled))
+    done = browse(other, tmp_path / "profile")
     assert "<title>smuggled" not in done.stdout
     assert any("Content Security Policy" in line for line in console(done))

@@ -73,16 +73,7 @@ def test_a_field_of_one_option_and_the_fields_of_a_plug_in_make_cells():
 
 
 def test_columns_are_the_last_words_of_fields_where_these_are_free():
-    expected = {
-        "data.d": "d",
-        "head.sharpness": "sharpness",
-        "head.alpha": "head.alpha",  # two plug-ins have one
-        "optimizer.alpha": "optimizer.alpha",
-        "head.m": "head.m",  # m is that of the parameterization
-        "head.status": "head.status",  # measured
-        "optimizer.init_scale": "optimizer.init_scale",  # the column of a probe
-        "optimizer.init": "init",
-    }
+    expected = CASES["columns"]
     assert columns(list(expected), {"status", "init_scale"}) == expected
     words = [name.rpartition(".")[2] for name in SCHEMA]
     assert len(set(words)) == len(words)

@@ -8,7 +8,6 @@ import pytest
 
 from attnsvm.config import ConfigError
 from attnsvm.sweeps.cite import PAPER, citation
-from tests.command import ran
 
 ROOT = Path(__file__).parents[2]
 RUN = sorted((ROOT / "docs/records/rank_vs_d").glob("*/run.json"))[0].parent
@@ -71,8 +70,3 @@ def test_what_is_not_finished_is_not_cited(tmp_path):
     for folder, message in refused.items():
         with pytest.raises(ConfigError, match=re.escape(message)):
             citation([str(folder)])
-
-
-def test_no_folder_is_an_error_of_the_command(tmp_path):
-    done = ran("cite", cwd=tmp_path, code=2)
-    assert "cite: must have folders" in done.stderr

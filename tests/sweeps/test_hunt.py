@@ -118,10 +118,7 @@ def test_cells_are_those_of_the_runs_without_the_data(words, count, first, large
     assert cells[0] == (first, tuple(largest))
 
 
-@pytest.mark.parametrize(
-    "words",
-    ["sweep=sequence", "model=sequence data.n=2", "data=prompt data.n=2", "optimizer=gd,adam"],
-)
+@pytest.mark.parametrize("words", CASES["not shrunk"])
 def test_runs_whose_instances_cannot_be_shrunk_are_refused(words):
     with pytest.raises(ValueError, match="a: "):
         list(cells_of(Runs.of("a", words)))

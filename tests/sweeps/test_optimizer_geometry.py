@@ -8,6 +8,7 @@ import pytest
 
 from attnsvm.sweeps.aggregate import SweepFrames
 from attnsvm.sweeps.figures import _selections, optimizer_geometry
+from tests.quick import beside
 from tests.sweeps import synthetic
 from tests.sweeps.synthetic import drawn, only
 
@@ -128,18 +129,12 @@ def test_a_direction_that_drifts_has_not_settled():
         assert not optimizer_geometry.settled(curve, [*names, "margin_gap_l1"], "W_norm")
 
 
-def test_a_setting_is_decided_by_one_norm_apart_or_nine_of_ten_at_one_end():
+@pytest.mark.parametrize(("highs", "ends", "expected"), beside(__file__))
+def test_a_setting_is_decided_by_one_norm_apart_or_nine_of_ten_at_one_end(highs, ends, expected):
     norms = pd.DataFrame({"margin_in": ["max", "l1"], "low": [0.0, 0.1]})
-    for highs, ends, expected in (
-        ((0.01, 0.2), {"max": 4, "undecided": 12}, True),
-        ((0.03, 0.2), {"max": 8, "undecided": 8}, False),
-        ((0.3, 0.4), {"none": 15, "undecided": 1}, True),
-        ((0.3, 0.4), {"none": 8, "max": 8}, False),
-        ((0.15, 0.2), {"undecided": 16}, False),
-    ):
-        table = norms.assign(high=highs, median=[highs[0] / 2, 0.15])
-        counts = pd.DataFrame({"reached": [*ends], "count": [*ends.values()]})
-        assert optimizer_geometry.decided(table, counts) == expected
+    table = norms.assign(high=highs, median=[highs[0] / 2, 0.15])
+    counts = pd.DataFrame({"reached": [*ends], "count": [*ends.values()]})
+    assert optimizer_geometry.decided(table, counts) == expected
 
 
 # --- which tokens pairs of optimizers select ------------------------------------------------------

@@ -18,7 +18,7 @@ from attnsvm.sweeps.overview import Outcome
 from docs import gallery
 from tests.command import ran
 from tests.quick import quick
-from tests.sweeps.fuzz import GRIDS, combination, faults, miniature
+from tests.sweeps.fuzz import GRIDS, LISTED, combination, faults, miniature
 
 CONF = Path(__file__).parents[2] / "conf" / "sweep"
 EXPERIMENTS = tuple(experiments())
@@ -137,18 +137,11 @@ def test_the_documentation_has_the_whole_tables_and_a_figure_of_every_experiment
 
 # --- beside the named sweeps: a sample here, two hundred with `make test-faults` ------------------
 
-ONCE_BROKEN = [
-    "sweep=convergence_types data.d=6 trials=2 optimizer.steps=30",
-    "sweep=local_convergence data.n=2,4 trials=2 optimizer.steps=30",
-    "sweep=trajectories data=sphere data.n=2 data.T=3 data.d=2 trials=2 optimizer.steps=30",
-    "-m selection=optimal data.T=1 trials=2",
-    "sweep=trajectories optimizer=polyak data=paths_far trials=2 optimizer.steps=30",
-]
 SAMPLE = (11, 50)
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("command", ONCE_BROKEN)
+@pytest.mark.parametrize("command", LISTED.once_broken)
 def test_what_ended_in_a_traceback_or_a_warning_is_drawn(command: str, tmp_path: Path):
     assert faults(command.split(), tmp_path / "sweep") == []
 
