@@ -94,7 +94,8 @@ def _run(words: list[str], cwd: Path, written: list[Path], env: dict[str, str], 
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
-    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    if limit != resource.RLIM_INFINITY:
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     sys.path[:0] = filter(None, env.get("PYTHONPATH", "").split(os.pathsep))
     sys.argv = words
     (script,) = entry_points(group="console_scripts", name=Path(words[0]).name)

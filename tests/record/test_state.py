@@ -57,8 +57,7 @@ def run_in(folder, state):
         assert killed(holding(folder))
 
 
-TOLD = {state: state for state in STATES if state != "too_large"}
-"""What the folder tells; whether a table is too large is known when it is read."""
+TOLD = {state: state for state in STATES if state != "too_large"}  # which reading tells
 
 
 @pytest.fixture
