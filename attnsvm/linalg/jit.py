@@ -52,8 +52,16 @@ def compiled(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any
             cache = _CompiledOnce(function)
         except (RuntimeError, OSError):  # no writable folder, or no source
             return njit(**options)(function)
-        made: Callable[..., Any] = njit(**options)(function)
-        made._cache = cache  # type: ignore[attr-defined]
+        made: Any = njit(**options)(function)
+        made._cache, compile_one = cache, made.compile
+
+        def compile_once(signature: Any) -> Any:
+            try:
+                return compile_one(signature)
+            finally:  # also of an interrupted compilation: others need not wait for it
+                cache.unlock()
+
+        made.compile = compile_once
         return made
 
     return decorate
@@ -67,18 +75,13 @@ class _CompiledOnce(FunctionCache):  # type: ignore[misc]
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return the code of a signature; None, and hold the lock, if it must be compiled."""
         found = super().load_overload(sig, target_context)
-        if found is None and self.lock is None:
+        if found is None:
             self.lock = _locked(Path(self.cache_path) / f"{self._impl.filename_base}.lock")
-            if found := super().load_overload(sig, target_context):
-                self._unlock()
+            found = super().load_overload(sig, target_context)
         return found
 
-    def save_overload(self, sig: Any, data: Any) -> None:
-        """Write the code of a signature to the disk, and let the others go on."""
-        super().save_overload(sig, data)
-        self._unlock()
-
-    def _unlock(self) -> None:
+    def unlock(self) -> None:
+        """Let the others go on."""
         if self.lock is not None:
             self.lock.close()
             self.lock = None

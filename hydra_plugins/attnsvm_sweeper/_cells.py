@@ -123,7 +123,10 @@ class CellComposer(ConfigLoaderImpl):
 @cache
 def _parsed(word: str) -> Override:
     """Return an override; a sweep has the same words in many cells."""
-    return OverridesParser.create().parse_override(word)
+    return _parser().parse_override(word)
+
+
+_parser = cache(OverridesParser.create)
 
 
 def _plain(overrides: list[Override]) -> bool:
