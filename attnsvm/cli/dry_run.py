@@ -65,12 +65,15 @@ def floats(config: RunConfig) -> int:
 def estimated_s(config: RunConfig) -> float:
     """Return the estimated seconds of a run all parts of which were measured.
 
-    The cost of a part is interpolated by a power law in the number of floats of an instance.
+    The cost of a part is a power law in the number of floats of an instance, through the two sizes
+    that were measured around it, or through the last two beyond them.
     """
     total, size = 0.0, np.log(floats(config))
     for part, times in parts(config).items():
         sizes, seconds = np.log(costs()[part]).T
-        total += times * float(np.exp(np.interp(size, sizes, seconds)))
+        k = min(max(int(np.searchsorted(sizes, size)), 1), len(sizes) - 1)
+        power = (seconds[k] - seconds[k - 1]) / (sizes[k] - sizes[k - 1])
+        total += times * float(np.exp(seconds[k] + power * (size - sizes[k])))
     return total * config.trials
 
 
