@@ -143,7 +143,7 @@ def run(
     """Take the steps of `optimizer` in `threads` threads; otherwise as `Optimizer.run`."""
     loop = _Loop(risk, optimizer, variables, recorder)
     of = "W" if len(variables) == 1 else "(K, Q)"
-    with announced(f"training loop of {of}", 27 if loop.update.direction is None else 64):
+    with announced(f"training loop of {of}", 17 if loop.update.direction is None else 64):
         loop.take(0, 0, np.empty((0, 3)), np.empty(0, np.int64))
     loop.run(optimizer, threads, report)
     return loop.last
