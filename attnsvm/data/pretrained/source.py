@@ -74,6 +74,14 @@ class Pretrained(Data):
             seed + torch.arange(trials), W,
         )  # fmt: skip
 
+    def words(self, seed: int) -> tuple[list[list[str]], list[int]]:
+        """Return the tokens of the sentences of the instance `seed`, as text, and each query."""
+        source, sentences = self._read()
+        chosen, query = self._drawn(source, len(sentences), seed)
+        token = source.tokenizer.id_to_token
+        words = [[str(token(k)) for k in one] for one in sentences[chosen, : self.T].tolist()]
+        return words, query.tolist()
+
     def _read(self) -> tuple[PretrainedModel, Tensor]:
         """Return the model, and sentences of T tokens or more; for the next tokens one more."""
         source = load(self.transformer)
