@@ -3,7 +3,7 @@
 A yaml file for every paper, named by its arXiv number, has the `runs` of its claims, name ->
 overrides of a sweep, and the `claims`, name -> fields of `Claim`. Claims name hypotheses that
 several of them share, from the section `hypotheses` of the file or of `shared.yaml`, which also has
-columns and rules of several papers.
+columns, rules and constants of several papers.
 """
 
 import ast
@@ -134,9 +134,10 @@ def sources() -> dict[str, str]:
 
 def all_claims() -> list[Claim]:
     """Return every claim, by paper and name."""
+    files = {path.stem: OmegaConf.load(path) for path in Path(__file__).parent.glob("*.yaml")}
     contents: dict[str, Any] = {
-        path.stem: OmegaConf.to_container(OmegaConf.load(path), resolve=False)
-        for path in Path(__file__).parent.glob("*.yaml")
+        name: OmegaConf.to_container(OmegaConf.merge(one, files["shared"].constants), resolve=True)
+        for name, one in files.items()
     }
     shared = contents.pop("shared")
     found = [claim for paper, one in contents.items() for claim in _claims(paper, one, shared)]
