@@ -12,6 +12,7 @@ from torch import Tensor
 from attnsvm import parameterization
 from attnsvm.attention import Risk
 from attnsvm.head import Linear, Quadratic, Relu
+from attnsvm.linalg import one_thread
 from attnsvm.loss import Loss
 from attnsvm.problem import ProblemBatch
 from attnsvm.selection import optimal_tokens
@@ -68,6 +69,7 @@ def optimum_feasible(batch: ProblemBatch) -> Verdicts:
 # --- Assumption B.1 ---------------------------------------------------------------------------
 
 
+@one_thread()
 def assumption_b1(problem: SvmProblem) -> list[bool | None]:
     """Return whether all margins equal 1 at the optimum of each problem (Assumption B.1).
 
