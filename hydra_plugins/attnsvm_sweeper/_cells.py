@@ -91,7 +91,7 @@ class CellComposer(ConfigLoaderImpl):
         self, master: DictConfig, overrides: list[Override]
     ) -> tuple[tuple[str, ...], list[Override]]:
         """Return the chosen options, which are composed, and the overrides that set values."""
-        groups = master.hydra.runtime.choices  # a dict sets values, even if its key is a group
+        groups = set(master.hydra.runtime.choices)  # a dict sets values, even if its key is a group
         sets = [
             one.key_or_group not in groups or isinstance(one.value(), dict) for one in overrides
         ]

@@ -102,7 +102,7 @@ def figure(tables: Tables, axes: CellAxes, name: str) -> Figure:
     place = found["sequence"].map({one: place for place, one in enumerate(sequences)})
     bands = {k: part.index for k, part in nodes.groupby("component") if len(part) > 1}
     shades = style.colours(bands)
-    colours = nodes["component"].map(shades).fillna(style.FAINT)
+    colours = nodes["component"].map(lambda one: shades.get(one, style.FAINT))
     fig = style.figure(style.PAGE, 0.75 + 0.2 * len(nodes))
     left, right = fig.subplots(1, 2, sharey=True, width_ratios=(1, 1.6))
     query = style.plain(found["last"].iloc[0])

@@ -38,7 +38,7 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
             cell = {name: first[name] for name in (*X, *frames.axes.besides(*X))}
             for name, part in _scene(arrays).items():
                 parts[name].append(part.assign(**cell))
-    result = {f"trajectories_{name}": joined(found, []) for name, found in parts.items()}
+    result = {f"trajectories_{k}": joined(rows, frames.axes.names) for k, rows in parts.items()}
     return {**result, "trajectories_counts": outcomes(frames.trials, frames.axes)}
 
 
