@@ -181,16 +181,21 @@ REPLACED = PLACED | {
 }
 
 
-@pytest.mark.faults
-@pytest.mark.parametrize("kind", REPLACED)
-@pytest.mark.parametrize("mode", ["-m", ""])
-def test_every_command_answers_where_one_file_is_replaced(mode, kind, tmp_path):
+FILES = (".hydra", *LISTED["files"])
+EVERY = [(mode, kind, FILES) for mode in ("-m", "") for kind in REPLACED]
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind", "files"),
+    [("", "pipe", FILES[:1]), *(pytest.param(*one, marks=pytest.mark.faults) for one in EVERY)],
+)
+def test_every_command_answers_where_one_file_is_replaced(mode, kind, files, tmp_path):
     place_of = "hydra.sweep.dir=a" if mode else "hydra.run.dir=a"
     words = [*mode.split(), *SMALL, "mixed_code=true", place_of]
     assert attnsvm(*words, cwd=tmp_path).returncode == 0
     sound = Path(shutil.copytree(tmp_path / "a", tmp_path / "sound", symlinks=True))
     (run,) = (path.parent.relative_to(sound) for path in sound.rglob(RUN_FILE))
-    for file in (".hydra", *LISTED["files"]):
+    for file in files:
         shutil.rmtree(tmp_path / "a")
         shutil.copytree(sound, tmp_path / "a", symlinks=True)
         path = tmp_path / "a" / run / file
