@@ -18,7 +18,7 @@ from attnsvm.config import ConfigError as ConfigError
 from attnsvm.config.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from attnsvm.attention import softmax_exact as softmax_exact
+    from attnsvm import nn as nn
     from attnsvm.comparison import margin_gap as margin_gap
     from attnsvm.comparison import svmeq as svmeq
     from attnsvm.data import sample as sample
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from attnsvm.linalg import correlation as correlation
     from attnsvm.linalg import one_minus_correlation as one_minus_correlation
     from attnsvm.model import Transformer as Transformer
+    from attnsvm.nn import softmax_exact as softmax_exact
     from attnsvm.problem import ProblemBatch as ProblemBatch
     from attnsvm.selection import TokenSelection as TokenSelection
     from attnsvm.selection import optimal_tokens as optimal_tokens
@@ -67,6 +68,8 @@ __all__ = sorted(_HOME)
 
 def __getattr__(name: str) -> Any:
     """Import the module of a public name on first use: torch takes over a second."""
+    if name == "nn":
+        return importlib.import_module("attnsvm.nn")
     if name not in _HOME:
         raise AttributeError(f"module 'attnsvm' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOME[name]), name)

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnsvm.attention import Risk, attend
 from attnsvm.comparison import margin_gap
 from attnsvm.config import ConfigError
 from attnsvm.config.probe import MarginGapConfig, OtherHeadsConfig
@@ -23,6 +22,7 @@ from attnsvm.display.pace import each
 from attnsvm.head import Linear
 from attnsvm.linalg import one_minus_correlation, times, unit
 from attnsvm.loss import Loss
+from attnsvm.nn.risk import Risk, attend
 from attnsvm.norm import norm_of
 from attnsvm.parameterization import W
 from attnsvm.problem import ProblemBatch
@@ -273,7 +273,7 @@ class Entropy(Probe):
 
 
 class ExcessRisk(Probe):
-    """log(L - L*) of `attnsvm.attention.Risk.log_excess`, which neither cancels nor underflows.
+    """log(L - L*) of `attnsvm.nn.risk.Risk.log_excess`, which neither cancels nor underflows.
 
     L* is the risk of attending to the selected tokens alone, the limit of L once attention
     saturates on them. NaN where L <= L*, and for heads other than the linear one.

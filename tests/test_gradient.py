@@ -7,9 +7,9 @@ import torch
 from mpmath import exp, matrix, mp, mpf, sqrt
 from torch import Generator
 
-from attnsvm.attention import Risk
 from attnsvm.data import sample
 from attnsvm.linalg import EPS as MACHINE_EPS
+from attnsvm.nn.risk import Risk
 from attnsvm.training import train
 from attnsvm.training.ending import Ending
 from tests.test_loss import exact

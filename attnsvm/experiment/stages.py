@@ -21,7 +21,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnsvm.attention import Risk
 from attnsvm.config import RunConfig
 from attnsvm.config.identity import result_fields
 from attnsvm.config.probe import described_quantities
@@ -33,6 +32,7 @@ from attnsvm.experiment.objects import RunObjects
 from attnsvm.experiment.results import OK, Findings, Selected, Separated, Status, Trained, marked
 from attnsvm.experiment.svms import LAWFUL, compare_with_law, compare_with_law_of_layers
 from attnsvm.model import Transformer
+from attnsvm.nn.risk import Risk
 from attnsvm.probe import over_steps
 from attnsvm.problem import ProblemBatch
 from attnsvm.record.columns import further_columns

@@ -13,10 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attnsvm.attention import Forward, Gradient, Risk
 from attnsvm.config import ConfigError, FirstOrderConfig, OptimizerConfig
 from attnsvm.head import Head, Linear, RowScores
 from attnsvm.loss import Loss
+from attnsvm.nn.risk import Forward, Gradient, Risk
 from attnsvm.parameterization import Variables
 
 Visit = Callable[[Variables, Forward], None]

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attnsvm.attention import Forward, Risk
 from attnsvm.config import optimizer as schema
+from attnsvm.nn.risk import Forward, Risk
 from attnsvm.optimizer.base import OfLinearHead, Report, Visit
 from attnsvm.optimizer.lbfgs import minimise
 from attnsvm.parameterization import Variables, flat, unflat

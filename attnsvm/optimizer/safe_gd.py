@@ -5,9 +5,9 @@ import math
 import torch
 from torch import Tensor
 
-from attnsvm.attention import Risk
 from attnsvm.config import ConfigError
 from attnsvm.config import optimizer as schema
+from attnsvm.nn.risk import Risk
 from attnsvm.optimizer.base import OfLinearHead, Step, norm
 from attnsvm.optimizer.gradient_descent import Descent
 from attnsvm.parameterization import KQ, Variables, W

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from attnsvm import parameterization
-from attnsvm.attention import Risk
 from attnsvm.head import Linear, Quadratic, Relu
 from attnsvm.linalg import one_thread
 from attnsvm.loss import Loss
+from attnsvm.nn.risk import Risk
 from attnsvm.problem import ProblemBatch
 from attnsvm.selection import optimal_tokens
 from attnsvm.svm import SvmProblem, solve_svm

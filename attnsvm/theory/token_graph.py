@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnsvm.attention import Risk
 from attnsvm.loss import Loss
+from attnsvm.nn.risk import Risk
 from attnsvm.optimizer.lbfgs import minimise
 from attnsvm.parameterization import W
 from attnsvm.problem import ProblemBatch

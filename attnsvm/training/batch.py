@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Unpack
 import torch
 from torch import Tensor
 
-from attnsvm.attention import Risk
 from attnsvm.config import GROUPS, ConfigError
 from attnsvm.config.instantiate import named
 from attnsvm.config.names import nearest
 from attnsvm.display.pace import doing, speaking
 from attnsvm.linalg import one_thread
 from attnsvm.loss import Loss
+from attnsvm.nn.risk import Risk
 from attnsvm.optimizer import FirstOrder, Optimizer
 from attnsvm.optimizer.base import Report
 from attnsvm.optimizer.regularization_path import RegularizationPath

@@ -8,8 +8,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from attnsvm.attention import Forward, Risk, token_gradient
 from attnsvm.linalg import EPS
+from attnsvm.nn.risk import Forward, Risk, token_gradient
 from attnsvm.optimizer.base import TINY, broadcast, norm
 from attnsvm.optimizer.lbfgs import minimise
 from attnsvm.parameterization import Variables, flat, unflat

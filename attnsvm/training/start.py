@@ -13,10 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attnsvm.attention import Risk
 from attnsvm.config import ConfigError
 from attnsvm.config.optimizer import CONES
 from attnsvm.data.file import read_npz
+from attnsvm.nn.risk import Risk
 from attnsvm.optimizer import Optimizer
 from attnsvm.optimizer.base import TINY, broadcast, norm
 from attnsvm.parameterization import INIT_STREAM, Parameterization, Variables, W, normal

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
-from attnsvm.attention import Forward, Risk
 from attnsvm.config import ConfigError
 from attnsvm.config.words import MEANINGS
 from attnsvm.display.results import Batched, counted, over_steps
 from attnsvm.head import Parameters
 from attnsvm.linalg import as_tensor, one_minus_correlation
+from attnsvm.nn.risk import Forward, Risk
 from attnsvm.parameterization import Variables
 from attnsvm.training.ending import ended
 

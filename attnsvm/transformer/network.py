@@ -8,9 +8,9 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from attnsvm.attention import log_attention
 from attnsvm.head import Parameters
 from attnsvm.model import Transformer
+from attnsvm.nn.risk import log_attention
 from attnsvm.parameterization import normal
 
 VALUES_STREAM, MLP_STREAM = 0x51ED270B, 0x2545F491

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attnsvm.attention import log_attention
 from attnsvm.head import RowScores
 from attnsvm.model import Transformer
+from attnsvm.nn.risk import log_attention
 from attnsvm.optimizer.base import broadcast
 from attnsvm.parameterization import W
 from attnsvm.problem import ProblemBatch

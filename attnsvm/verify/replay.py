@@ -16,12 +16,12 @@ import torch
 from torch import Generator, Tensor
 
 from attnsvm import svm
-from attnsvm.attention import Risk, attend
 from attnsvm.config import ConfigError, RunConfig
 from attnsvm.config.optimizer import CONES
 from attnsvm.experiment import RunObjects, Selected, Stages, Trained
 from attnsvm.loss import LinearLoss, Logistic, Squared
 from attnsvm.model import Transformer
+from attnsvm.nn.risk import Risk, attend
 from attnsvm.norm import norm_of
 from attnsvm.parameterization import W as Combined
 from attnsvm.problem import ProblemBatch

@@ -3,11 +3,11 @@ import dataclasses
 import pytest
 import torch
 
-from attnsvm.attention import Gradient
 from attnsvm.config import ConfigError
 from attnsvm.config.instantiate import named
 from attnsvm.data import sample
 from attnsvm.linalg import EPS as MACHINE_EPS
+from attnsvm.nn.risk import Gradient
 from attnsvm.norm import norm_of
 from attnsvm.optimizer import Step
 from attnsvm.selection import select_tokens

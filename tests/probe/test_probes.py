@@ -8,10 +8,10 @@ import pytest
 import torch
 
 import attnsvm
-from attnsvm.attention import Risk
 from attnsvm.config import ConfigError
 from attnsvm.head import Quadratic
 from attnsvm.loss import Exponential, LinearLoss, Log, Logistic, Squared
+from attnsvm.nn.risk import Risk
 from attnsvm.norm import norm_of
 from attnsvm.parameterization import W
 from attnsvm.probe import (

@@ -9,10 +9,10 @@ import pytest
 import torch
 from numba import njit
 
-from attnsvm.attention import Risk
 from attnsvm.config.instantiate import named
 from attnsvm.data import sample
 from attnsvm.linalg import jit
+from attnsvm.nn.risk import Risk
 from attnsvm.training import train, uncompiled
 from attnsvm.training.batch import parameterization_named
 from tests.quick import quick

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Generator
 
-from attnsvm.attention import Risk
 from attnsvm.config import ConfigError
 from attnsvm.config.instantiate import named
 from attnsvm.data import sample
 from attnsvm.linalg import EPS as MACHINE_EPS
+from attnsvm.nn.risk import Risk
 from attnsvm.training import train
 from attnsvm.training.batch import parameterization_named
 from tests.kkt import normal as draw

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnsvm.attention import Risk, log_attention
 from attnsvm.linalg import orthonormal
 from attnsvm.linalg.jit import announced
 from attnsvm.linalg.simd.arithmetic import LANES
@@ -20,6 +19,7 @@ from attnsvm.linalg.simd.array import LaneArray
 from attnsvm.linalg.simd.blocks import blocks_of
 from attnsvm.linalg.simd.loss import EXPONENTIAL, LINEAR, LOG, LOGISTIC, SQUARED
 from attnsvm.loss import Exponential, LinearLoss, Log, Logistic, Squared
+from attnsvm.nn.risk import Risk, log_attention
 from attnsvm.optimizer import (
     GD,
     Adam,

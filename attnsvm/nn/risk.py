@@ -12,7 +12,6 @@ underflow relative to the instance's largest product of slope and attention.
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -114,41 +113,6 @@ def token_gradient(batch: ProblemBatch, q: Tensor) -> Tensor:
 
 GRADIENTS = {"direct": direct, "log_domain": log_domain}
 """The methods for the gradient, by name."""
-
-
-class _SoftmaxExact(torch.autograd.Function):
-    """softmax over the last axis, whose gradient does not cancel."""
-
-    @staticmethod
-    def forward(context: Any, logits: Tensor) -> Tensor:
-        """Return s."""
-        softmax = logits.softmax(-1)
-        context.save_for_backward(softmax)
-        return softmax
-
-    @staticmethod
-    def backward(context: Any, *above: Tensor) -> Tensor:
-        """Return q_t = s_t (g_t - g_top - sum_u s_u (g_u - g_top))."""
-        softmax: Tensor = context.saved_tensors[0]
-        (g,) = above
-        rise = g - g.gather(-1, softmax.argmax(-1, keepdim=True))
-        return softmax * (rise - (softmax * rise).sum(-1, keepdim=True))
-
-
-def softmax_exact(logits: Tensor) -> Tensor:
-    """Return softmax(logits) over the last axis, with a gradient that is exact where it saturates.
-
-    The usual backward pass, q_t = s_t (g_t - sum_u s_u g_u), subtracts numbers that agree in all
-    their digits once the largest s is 1 in floating point. Here the g are taken relative to that of
-    the largest attention, whose terms then drop out of the sum: the relative error stays that of
-    g_t - g_top until s_t underflows. A drop-in for the softmax of any torch attention.
-
-    Parameters
-    ----------
-    logits : Tensor
-        Shape (..., T); -inf where a token is not admissible.
-    """
-    return _SoftmaxExact.apply(logits)  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True, eq=False)
