@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from attnsvm.selection import select_tokens as select_tokens
     from attnsvm.svm import SvmSolution as SvmSolution
     from attnsvm.svm import SvmStatus as SvmStatus
+    from attnsvm.svm import from_cvxpy as from_cvxpy
     from attnsvm.svm import solve_gen_svm as solve_gen_svm
+    from attnsvm.svm import solve_least_norm as solve_least_norm
     from attnsvm.svm import solve_rank_constrained as solve_rank_constrained
     from attnsvm.svm import solve_svm as solve_svm
     from attnsvm.sweeps.loaded import load as load

@@ -7,10 +7,12 @@
   `rank_constrained`: rank(W) <= m; `equalities`: those of Gen-SVM; `reference`: the same problems
   through CVXPY, to compare with.
 - `weighted`: right-hand sides other than one, also those that depend on norm(W).
+- `least_norm`: rows of any matrices, also those of a problem of CVXPY.
 - `certificate`: bracket, ray, rank bound, from the problem alone; `tolerances`: all of them;
   `solution`: the types of the results; `solve`: what users call.
 """
 
+from attnsvm.svm.least_norm import from_cvxpy, solve_least_norm
 from attnsvm.svm.problem import SvmProblem, attained, finite_part, multi_token, single_token
 from attnsvm.svm.solution import Certificate, SvmSolution, SvmStatus
 from attnsvm.svm.solve import solve, solve_gen_svm, solve_rank_constrained, solve_svm

@@ -14,8 +14,9 @@ With relief, rows are  d_k^T W z_k >= max(0, h_k - relief_k norm(W)).  Then
   min_S (<A_k, W> + relief_k) sum_S a_k <= <M(a), W> + sum_S a_k relief_k;
 - a ray must have h^T a > 0 on rows without relief.
 
-W satisfies equalities only up to rounding. The upper bound is then that of the nearest point where
-they hold, whose distance follows from the singular values of their rows (`_repair`).
+W satisfies equalities, and active rows with h_k <= 0, only up to rounding. The upper bound is then
+that of the nearest point where they hold, whose distance follows from the singular values of their
+rows (`_repair`).
 
 This bracket needs no solver and is independent of the scale of W and a. Only a tight bracket makes
 an instance `solved`, only a ray makes it `infeasible`. No solver is imported here.
@@ -33,6 +34,7 @@ from attnsvm.svm.problem import SvmProblem, power_of_two
 from attnsvm.svm.reduction import coordinates, is_thin, spectrum
 from attnsvm.svm.solution import Candidate, Certificate, SvmStatus, Verdict
 
+HELD = 3  # rounds in which rows are held
 MANY = 256  # with more equality rows, of d^2 entries each, a Gram matrix is used to save memory
 
 
@@ -46,18 +48,18 @@ def certify(
     """
     norm = norm_of(norm)
     W, min_margin, residual = _least_margin_one(problem, candidate.W, norm)
-    distance, condition = _repair(problem, W)
+    distance, condition, held = _repair(problem, W)
     sigma, rest = spectrum(W, problem.Z)
     upper = _upper(problem, W, (sigma, rest), distance, norm)
     a, lower, sigma_dual = lower_bound(problem, candidate.multipliers, norm)
     kappa = sigma.norm(dim=1) * problem.scale.amax(dim=1) * condition
-    beyond = problem.equality.any(dim=1) & (tolerances.ROUNDING * kappa > tolerances.MAX_GAP)
+    beyond = held & (tolerances.ROUNDING * kappa > tolerances.MAX_GAP)
     upper = torch.where(W.isnan().any(dim=(1, 2)) | beyond, torch.inf, upper)
     W[~upper.isfinite()] = torch.nan
     min_margin = torch.where(upper.isfinite(), min_margin, -torch.inf)
     kappa = torch.where(upper.isfinite(), kappa, torch.inf)
     target = torch.clamp(tolerances.ROUNDING * kappa, min=gap, max=tolerances.MAX_GAP)
-    trivial = (problem.h == 0).all(dim=1)
+    trivial = problem.trivial
     reached = torch.where(trivial, 0.0, upper / lower - 1).nan_to_num(torch.inf, torch.inf)
     ray, ray_ratio = check_ray(problem, candidate.ray)
     certificate = Certificate(a, upper, lower, reached, target, residual, ray, ray_ratio)
@@ -83,30 +85,33 @@ def _least_margin_one(problem: SvmProblem, W: Tensor, norm: Norm) -> tuple[Tenso
     """Return W / mu (NaN where no margin is proved), its least margin and equality residual.
 
     A margin counts as positive only above the rounding error of computing it, or where its row is
-    exactly zero. Where an equality has h_k != 0 the problem is not homogeneous and W keeps its
-    scale.
+    exactly zero. Rows with h_k <= 0 and no relief may be missed as equalities may. Where h_k < 0,
+    or h_k != 0 of an equality, the problem is not homogeneous and W keeps its scale.
     """
-    homogeneous = (torch.where(problem.equality, problem.h, 0.0) == 0).all(dim=1)
+    limits = _without_relief(problem)
+    homogeneous = (torch.where(problem.equality | limits, problem.h, 0.0) == 0).all(dim=1)
     unit = power_of_two(_largest(W))  # otherwise squares of W could underflow
     W = W / torch.where(homogeneous, unit, 1.0)[:, None, None]
     size = W.flatten(1).norm(dim=1)
     reach = problem.scale * size[:, None]
     margins = problem.margins(W)
-    rounding = (2 * problem.d + 10) * EPS * reach
     relieved = margins
     if problem.relief is not None:
         relieved = margins + problem.relief * norm.value(W.nan_to_num(0.0))[:, None]
     mu = torch.where(problem.separating, relieved / problem.h, torch.inf).amin(dim=1)
-    proved = (margins > rounding) | ~problem.inequality
+    proved = (margins > _rounding(problem) * size[:, None]) | ~problem.inequality | limits
     if not proved.all():
         proved = proved | (problem.zero & margins.isfinite())
     proved = proved.all(dim=1) & (mu > 0)
-    violation = torch.where(problem.equality, (margins - problem.h).abs() / reach, 0.0)
+    missed = problem.h - margins
+    missed = torch.where(missed == 0, 0.0, missed / reach)
+    missed = torch.where(limits, missed.clamp(min=0.0), missed.abs())
+    violation = torch.where(problem.equality | limits, missed, 0.0)
     residual = violation.nan_to_num(torch.inf, torch.inf).amax(dim=1)
     residual = torch.where((size == 0) & ~problem.equality.any(dim=1), 0.0, residual)
     stretch = torch.where(homogeneous & mu.isfinite(), mu, 1.0)
     feasible = proved & (residual <= tolerances.MAX_RESIDUAL) & (mu / stretch >= 1 - 1e-9)
-    trivial = (problem.h == 0).all(dim=1)
+    trivial = problem.trivial
     W /= stretch[:, None, None]
     W[~feasible] = torch.nan
     W[trivial] = 0.0
@@ -114,25 +119,44 @@ def _least_margin_one(problem: SvmProblem, W: Tensor, norm: Norm) -> tuple[Tenso
     return W, torch.where(trivial, torch.inf, mu), torch.where(trivial, 0.0, residual)
 
 
-def _repair(problem: SvmProblem, W: Tensor) -> tuple[Tensor, Tensor]:
-    """Return ||W - W'||_F to a W' where the equalities hold, and 1 / their least singular value.
+def _repair(problem: SvmProblem, W: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return ||W - W'||_F to a feasible W', 1 / the least singular value of the rows held, and any.
 
-    With the unit rows E = U S V^T and their residuals r = e - E W, the nearest such W' is at
-    distance ||S^{-1} U^T r||. Directions with s_i <= DEPENDENT s_1 count as zero: the equalities
-    hold together only if U_i^T r is rounding error there, (2 d + 10) EPS ||W||_F; otherwise the
-    distance is infinite. Without equalities or without W, the results are zero and one.
+    At W' the equalities hold exactly, and of the rows with h_k <= 0 those that are not met by more
+    than rounding, or than the distance itself; the others keep a slack. The last result, (B,),
+    says whether there are such rows; else distance and inverse are zero and one.
+    """
+    held, limits = problem.equality, _without_relief(problem)
+    if not (held | limits).any():
+        return torch.zeros_like(problem.h[:, 0]), torch.ones_like(problem.h[:, 0]), held.any(dim=1)
+    slack = torch.where(limits, problem.margins(W) - problem.h, torch.inf)
+    lost = _rounding(problem) * W.flatten(1).norm(dim=1)[:, None]
+    for _ in range(HELD):
+        held = held | (slack <= lost)
+        distance, condition = _distance(problem, W, held)
+        lost = problem.scale * distance[:, None]
+        if not ((slack <= lost) & ~held).any():
+            return distance, condition, held.any(dim=1)
+    distance[((slack <= lost) & ~held).any(dim=1)] = torch.inf
+    return distance, condition, held.any(dim=1)
+
+
+def _distance(problem: SvmProblem, W: Tensor, held: Tensor) -> tuple[Tensor, Tensor]:
+    """Return ||W - W'||_F to the nearest W' with equality in the rows `held`, and 1 / their s_r.
+
+    With the unit rows E = U S V^T and their residuals r = e - E W, it is ||S^{-1} U^T r||.
+    Directions with s_i <= DEPENDENT s_1 count as zero: the equalities hold together only if
+    U_i^T r is rounding error there, (2 d + 10) EPS ||W||_F; otherwise the distance is infinite.
     """
     distance, condition = torch.zeros_like(problem.h[:, 0]), torch.ones_like(problem.h[:, 0])
-    if not problem.equality.any():
-        return distance, condition
     unit = problem.scale
     unit = torch.where(unit > 0, unit, 1.0)
     residual = (problem.h - problem.margins(W)) / unit
     asked = _largest(W) > 0  # neither NaN nor the zero of a trivial instance
-    rows = torch.where(asked, problem.equality.sum(dim=1), 0)
+    rows = torch.where(asked, held.sum(dim=1), 0)
     for r in sorted(set(rows[rows > 0].tolist())):
         group = (rows == r).nonzero()[:, 0]
-        index = problem.equality[group].nonzero()[:, 1].reshape(-1, r)
+        index = held[group].nonzero()[:, 1].reshape(-1, r)
         part = group[:, None]
         D, Q = problem.D[part, index] / unit[part, index, None], problem.queries[part, index]
         U, S = _left_spectrum(D, Q)
@@ -144,6 +168,16 @@ def _repair(problem: SvmProblem, W: Tensor) -> tuple[Tensor, Tensor]:
         distance[group] = torch.where(consistent, moved, torch.inf)
         condition[group] = 1 / torch.where(apart, S, 1.0).amin(dim=1).clamp(max=1.0)
     return distance, condition
+
+
+def _without_relief(problem: SvmProblem) -> Tensor:
+    """Return which rows W may miss by rounding although they are inequalities, (B, N) bool."""
+    return problem.limits & (problem.relief is None)
+
+
+def _rounding(problem: SvmProblem) -> Tensor:
+    """Return the rounding error of the margins of a W with ||W||_F = 1, (B, N)."""
+    return (2 * problem.d + 10) * EPS * problem.scale
 
 
 def _left_spectrum(D: Tensor, Q: Tensor) -> tuple[Tensor, Tensor]:
@@ -167,11 +201,11 @@ def _upper(
 ) -> Tensor:
     """Return an upper bound of the least norm from a W with an exactly feasible W' at `distance`.
 
-    norm(W') <= norm(W) + c ||W' - W||_F, c = `norm.spread(d)`, and the margins of W' are at least
+    norm(W') <= norm(W) + c ||W' - W||_F, c = `norm.spread`, and the margins of W' are at least
     h_k - s_k ||W' - W||_F; scaled to least margin one it is feasible. `spectrum` has the singular
     values of a matrix, and its distance from W, which adds c times that distance to its norm.
     """
-    spread = norm.spread(problem.d)
+    spread = norm.spread(max(problem.size))
     sigma, rest = spectrum
     if norm.name == "frobenius":
         size = sigma.norm(dim=1)
@@ -332,7 +366,8 @@ def _rank_bound(
     so that sigma_r(M(a)) >= 1 - slack. Frobenius: the row space of W lies in the span of the
     queries, rank <= min(n, d) (Lemma 1 of arXiv 2308.16898). Other norms: unknown.
     """
-    of_queries = min(problem.n, problem.d) if norm.name == "frobenius" else -1
+    least = min(problem.size) if problem.shape else min(problem.n, *problem.size)
+    of_queries = least if norm.name == "frobenius" else -1
     bound = torch.full_like(trivial, of_queries, dtype=torch.int64)
     if norm.name == "nuclear":
         bound = (sigma_dual >= 1 - slack[:, None]).sum(dim=1)

@@ -34,6 +34,9 @@ class SvmProblem:
     the samples. `kind` (B, N), int8: 0 padding, 1 inequality, 2 equality. `token` (B, N), int64, is
     the token that the row compares with the reference token of its sample; `relief` (B, N), >= 0,
     how much of h_k every unit of norm(W) takes off.
+
+    Rows are <A_k, W> with A_k = d_k z_k^T, or of any A_k (p, q) with `shape` (p, q): then D has
+    their entries, d = p q, in one sample whose query is 1, and W is (B, p, q).
     """
 
     D: Tensor
@@ -42,6 +45,7 @@ class SvmProblem:
     kind: Tensor
     token: Tensor
     relief: Tensor | None = None
+    shape: tuple[int, int] | None = None
 
     @property
     def B(self) -> int:
@@ -64,6 +68,11 @@ class SvmProblem:
         return self.D.shape[2]
 
     @property
+    def size(self) -> tuple[int, int]:
+        """Rows and columns of W."""
+        return self.shape or (self.D.shape[2], self.Z.shape[2])
+
+    @property
     def inequality(self) -> Tensor:
         """Which rows are inequalities, (B, N) bool."""
         return self.kind == INEQUALITY
@@ -77,6 +86,22 @@ class SvmProblem:
     def separating(self) -> Tensor:
         """Which rows are inequalities with h_k > 0, (B, N) bool."""
         return self.inequality & (self.h > 0)
+
+    @property
+    def limits(self) -> Tensor:
+        """Which rows are inequalities that W = 0 meets, h_k <= 0, (B, N) bool."""
+        return self.inequality & (self.h <= 0)
+
+    @property
+    def fixed(self) -> Tensor:
+        """Which problems are not homogeneous and have rows with h_k <= 0, (B,) bool."""
+        fixed = self.inequality & (self.h < 0) | (self.equality & (self.h != 0))
+        return fixed.any(dim=1) & self.limits.any(dim=1)
+
+    @property
+    def trivial(self) -> Tensor:
+        """Which problems have the solution W = 0, (B,) bool."""
+        return (self.limits | (self.h == 0)).all(dim=1)
 
     @property
     def queries(self) -> Tensor:
@@ -96,13 +121,14 @@ class SvmProblem:
 
     def margins(self, W: Tensor) -> Tensor:
         """Return d_k^T W z_k, (B, N), for W (B, d, d)."""
+        W = W if self.shape is None else W.reshape(self.B, self.d, 1)
         u = torch.einsum("bde,bne->bnd", W, self.Z)
         return torch.einsum("bnrd,bnd->bnr", self._by_sample(self.D), u).reshape(self.h.shape)
 
     def combine(self, a: Tensor) -> Tensor:
         """Return M(a) = sum_k a_k d_k z_k^T, (B, d, d), for a (B, N)."""
         weighted = torch.einsum("bnr,bnrd->bnd", self._by_sample(a), self._by_sample(self.D))
-        return torch.einsum("bnd,bne->bde", weighted, self.Z)
+        return torch.einsum("bnd,bne->bde", weighted, self.Z).reshape(self.B, *self.size)
 
     def take(self, index: Tensor | slice) -> SvmProblem:
         """Return the problems at `index`."""
@@ -165,8 +191,9 @@ class SvmProblem:
 
     @property
     def most(self) -> Tensor:
-        """The largest h_k of the inequalities, (B, 1)."""
-        return torch.where(self.inequality, self.h, 0.0).amax(dim=1, keepdim=True)
+        """The largest h_k of the inequalities, (B, 1); of all rows in size where none is > 0."""
+        most = torch.where(self.inequality, self.h, 0.0).amax(dim=1, keepdim=True)
+        return torch.where(most > 0, most, self.h.abs().amax(dim=1, keepdim=True))
 
     @property
     def slight(self) -> Tensor:
@@ -189,9 +216,9 @@ class SvmProblem:
 
     def _mapped(self, change: Callable[[Tensor], Tensor]) -> SvmProblem:
         """Return the problem with all arrays of rows changed."""
-        arrays = {"D": self.D, "h": self.h, "kind": self.kind, "token": self.token}
+        D, h, kind, token = map(change, (self.D, self.h, self.kind, self.token))
         relief = None if self.relief is None else change(self.relief)
-        return replace(self, **{name: change(x) for name, x in arrays.items()}, relief=relief)
+        return replace(self, D=D, h=h, kind=kind, token=token, relief=relief)
 
     def _by_sample(self, rows: Tensor) -> Tensor:
         return rows.reshape(self.B, self.n, self.N // self.n, *rows.shape[2:])

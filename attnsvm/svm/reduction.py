@@ -12,6 +12,7 @@ instances are not reduced: the factorisation would cost more than it saves.
 """
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -50,7 +51,7 @@ def to_unit_size(problem: SvmProblem) -> tuple[SvmProblem, Tensor, Tensor]:
         arrays["relief"] = times_power(problem.relief, s + t)
         exact = exact & arrays["relief"].isfinite().all(dim=1)
         exact = exact & (times_power(arrays["relief"], -s - t) == problem.relief).all(dim=1)
-    kept = {name: torch.where(_like(exact, x), x, 0) for name, x in arrays.items()}
+    kept: dict[str, Any] = {name: torch.where(_like(exact, x), x, 0) for name, x in arrays.items()}
     return replace(scaled, **kept), s + t, exact
 
 
@@ -159,7 +160,7 @@ def in_span(method: Method, problem: SvmProblem) -> Candidate:
 
 
 def spectrum(W: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:
-    """Return singular values (B, d), descending, of matrices W', and ||W - W'||_F, (B,).
+    """Return singular values (B, r), descending, of matrices W', and ||W - W'||_F, (B,).
 
     W' = W, unless the queries Z (B, n, d) are few in many dimensions. Then W' = W P P^T, P an
     orthonormal basis of the queries, if that equals W up to rounding:
@@ -168,12 +169,13 @@ def spectrum(W: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:
     """
     if not is_thin(Z):
         return torch.linalg.svdvals(W.nan_to_num(0.0)), W.new_zeros(len(W))
-    sigma, distance = W.new_zeros(W.shape[:2]), W.new_zeros(len(W))
+    sigma, distance = W.new_zeros(len(W), min(W.shape[1:])), W.new_zeros(len(W))
     for b, P in enumerate(basis(Z)):
         inside = W[b] @ P
         size, rest = inside.norm(), torch.addmm(W[b], inside, P.mT, alpha=-1).norm()
         if size >= TINY_W and rest <= W.shape[1] ** 0.5 * EPS * size:
-            sigma[b, : P.shape[1]], distance[b] = torch.linalg.svdvals(inside), rest
+            values, distance[b] = torch.linalg.svdvals(inside), rest
+            sigma[b, : len(values)] = values
         elif (whole := W[b].nan_to_num(0.0)).any():
             sigma[b] = torch.linalg.svdvals(whole)
     return sigma, distance

@@ -71,10 +71,10 @@ def _solve_one(
 ) -> ReferenceSolution:
     import cvxpy as cp
 
-    kind, h, d = problem.kind[b].cpu().numpy(), problem.h[b].cpu().numpy(), problem.d
+    kind, h = problem.kind[b].cpu().numpy(), problem.h[b].cpu().numpy()
     G = (problem.D[b, :, :, None] * problem.queries[b, :, None, :]).flatten(1).cpu().numpy()
     rows = [np.flatnonzero(kind == 1), np.flatnonzero(kind == 2)]
-    program, variable, groups = _program(norm, d, *map(len, rows))
+    program, variable, groups = _program(norm, problem.size, *map(len, rows))
     rows = [chosen for chosen in rows if len(chosen)]
     for (of_rows, right, _), chosen in zip(groups, rows, strict=True):
         of_rows.value, right.value = G[chosen], h[chosen]
@@ -91,7 +91,7 @@ def _solve_one(
         for (_, _, constraint), chosen in zip(groups, rows, strict=True):
             a[chosen] = constraint.dual_value
     return ReferenceSolution(
-        W=np.full((d, d), np.nan) if W is None else np.asarray(W),
+        W=np.full(problem.size, np.nan) if W is None else np.asarray(W),
         status=PROVED.get(said, SvmStatus.undecided),
         cvxpy_status=said,
         objective=float(program.value) if W is not None else np.inf,
@@ -100,7 +100,9 @@ def _solve_one(
 
 
 @functools.lru_cache(maxsize=64)
-def _program(norm: Norm, d: int, m: int, r: int) -> tuple[Any, Any, list[tuple[Any, Any, Any]]]:
+def _program(
+    norm: Norm, size: tuple[int, int], m: int, r: int
+) -> tuple[Any, Any, list[tuple[Any, Any, Any]]]:
     """Return  min norm(W)  s.t.  G vec(W) >= h, E vec(W) = e  with m and r rows, as a problem.
 
     And W, and of both groups of rows, if there are any, the parameters and the constraint. CVXPY
@@ -108,10 +110,10 @@ def _program(norm: Norm, d: int, m: int, r: int) -> tuple[Any, Any, list[tuple[A
     """
     import cvxpy as cp
 
-    W, groups = cp.Variable((d, d)), []
+    W, groups = cp.Variable(size), []
     for count, relation in ((m, operator.ge), (r, operator.eq)):
         if count:
-            G, h = cp.Parameter((count, d * d)), cp.Parameter(count)
+            G, h = cp.Parameter((count, size[0] * size[1])), cp.Parameter(count)
             groups.append((G, h, relation(G @ cp.vec(W, order="C"), h)))
     problem = cp.Problem(
         cp.Minimize(expression(norm, W)), [constraint for _, _, constraint in groups]

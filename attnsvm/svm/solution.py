@@ -174,7 +174,9 @@ class SvmSolution(Summarized, Verdict[ArrayT]):
     def summary(self) -> dict[str, Any]:
         """Return norm, sizes and the statuses, counted."""
         problem = self.problem
-        sizes = {"instances": problem.B, "n": problem.n, "d": problem.d}
+        sizes: dict[str, Any] = {"instances": problem.B, "n": problem.n, "d": problem.d}
+        if problem.size != (problem.d, problem.d):
+            sizes = {"instances": problem.B, "rows": problem.N, "W": problem.size}
         return {"norm": self.norm, **sizes, "status": counted(self.statuses)}
 
     def __len__(self) -> int:
@@ -207,7 +209,7 @@ class SvmSolution(Summarized, Verdict[ArrayT]):
         """
         at = one_instance(instance, len(self))
         problem, status = self.problem.take(at), self.statuses[at][0]
-        W = torch.as_tensor(self.W).reshape(-1, problem.d, problem.d)[at]
+        W = torch.as_tensor(self.W).reshape(-1, *problem.size)[at]
         support = torch.as_tensor(self.support).reshape(len(self), problem.n, -1)[at]
         active = support.gather(2, problem.token.reshape(1, problem.n, -1)).flatten()
         rows = (problem.kind[0] != PADDING).cpu()

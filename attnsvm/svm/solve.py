@@ -93,7 +93,7 @@ def solve_svm(
         Wrong shapes or types, NaN or Inf, a selected token that the mask excludes; both margins and
         offsets, or one of offsets and ratio without the other.
     """
-    given = _Given(X)
+    given = Given(X)
     problem, T = _single_token(given, X, Z, selected, mask)
     if (offsets is None) != (ratio is None):
         raise ValueError(f"{'offsets' if offsets is None else 'ratio'}: must be given, too")
@@ -133,7 +133,7 @@ def solve_gen_svm(
     log_softmax : (B, n, T)
         log s_it, read inside O_i only.
     """
-    given = _Given(X)
+    given = Given(X)
     tokens, queries = given.real("X", X), given.real("Z", Z)
     sets, admissible = given.batch("attended", attended), given.batch("mask", mask, optional=True)
     problems = (
@@ -181,28 +181,29 @@ def solve_rank_constrained(
     ValueError
         As in `solve_svm`, or m is not between 1 and d.
     """
-    given = _Given(X)
+    given = Given(X)
     problem, T = _single_token(given, X, Z, selected, mask)
     if type(m) is not int or not 1 <= m <= problem.d:
         raise ValueError(f"m={m!r}: must be an integer >= 1 and <= d={problem.d}")
     return given.back(solve(problem, "nuclear", T, gap, rank_tolerance, m))
 
 
-def _single_token(
-    given: _Given, X: Any, Z: Any, selected: Any, mask: Any
-) -> tuple[SvmProblem, int]:
+def _single_token(given: Given, X: Any, Z: Any, selected: Any, mask: Any) -> tuple[SvmProblem, int]:
     """Return the problem and the number of tokens."""
     X, Z, selected = given.real("X", X), given.real("Z", Z), given.batch("selected", selected)
     return single_token(X, Z, selected, given.batch("mask", mask, optional=True)), X.shape[2]
 
 
-class _Given:
-    """Array type, device and batch axis of the user's input; results get the same."""
+class Given:
+    """Array type, device and batch axis of the user's input; results get the same.
 
-    def __init__(self, X: Any) -> None:
+    The first array, of a single instance, has `ndim` axes.
+    """
+
+    def __init__(self, X: Any, ndim: int = 3) -> None:
         self.is_torch = isinstance(X, Tensor)
         self.device = X.device if isinstance(X, Tensor) else torch.device("cpu")
-        self.single = self._tensor("X", X).ndim == 3
+        self.single = self._tensor("X", X).ndim == ndim
 
     def batch(self, name: str, array: Any, optional: bool = False) -> Any:
         """Return the array as a batched tensor; None where an optional one is not given."""

@@ -73,8 +73,16 @@ def weighted(method: Method, norm: Norm, problem: SvmProblem) -> Candidate:
     start from the right-hand sides of norm(W) = inf, and only the ray of those is returned: it is
     one for every norm(W).
     """
-    if problem.relief is None and ((problem.h == 1) | ~problem.inequality).all():
-        return method(problem)
+    if problem.relief is None:
+        ones = ((problem.h == 1) | ~problem.inequality).all(dim=1)
+        direct = ones.all() | problem.fixed
+        if direct.all():
+            return method(problem)
+        if direct.any():
+            parts = [at.nonzero()[:, 0] for at in (direct, ~direct)]
+            both = [weighted(method, norm, problem.take(at)) for at in parts]
+            order = torch.cat(parts).argsort()
+            return Candidate(*(torch.cat(one)[order] for one in zip(*both, strict=True)))
     plain = method(problem.plain)
     W, a = plain.W.clone(), plain.multipliers.clone()
     ray = torch.full_like(a, torch.nan)

@@ -45,7 +45,8 @@ def least_norm(problem: SvmProblem) -> Candidate:
     for k, b in enumerate(each("instance", left.tolist())):
         arrays = (rows.D[k], rows.queries[k], rows.h[k], rows.kind[k])
         found = _from_rows(*(t.numpy() for t in arrays))
-        W[b], a[b], ray[b] = (torch.from_numpy(x) for x in found)
+        w, a[b], ray[b] = (torch.from_numpy(x) for x in found)
+        W[b] = w.reshape(W.shape[1:])
     return Candidate(W.to(device), a.to(device), ray.to(device))
 
 

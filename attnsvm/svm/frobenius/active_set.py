@@ -192,7 +192,7 @@ def solve_on_support(
         if kind[k] == 1 and h[k] > 0.0:
             least = min(least, margins[k] / h[k])
         elif kind[k] != 0:
-            missed = abs(margins[k] - h[k]) if kind[k] == 2 else -margins[k]
+            missed = h[k] - margins[k] if kind[k] == 1 else abs(margins[k] - h[k])
             if missed > TIGHT * np.sqrt(squared):
                 return False
     tight = squared <= (1 + TIGHT) * least * value

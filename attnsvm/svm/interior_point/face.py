@@ -47,20 +47,19 @@ HALVINGS = 200
 
 
 class Rows(NamedTuple):
-    """Rows of one instance: D (N, p), Q (N, q) of unit size, h (N,), and which are equalities."""
+    """Rows of one instance: A_k (N, p, q) of unit size, h (N,), and which are equalities."""
 
-    D: Array
-    Q: Array
+    A: Array
     h: Array
     free: Mask
 
     def margins(self, W: Array) -> Array:
-        """Return d_k^T W z_k, (N,)."""
-        return np.asarray(((self.D @ W) * self.Q).sum(axis=1))
+        """Return <A_k, W>, (N,)."""
+        return np.asarray(self.A.reshape(len(self.h), -1) @ W.ravel())
 
     def combine(self, a: Array) -> Array:
         """Return M(a), (p, q)."""
-        return np.asarray((self.D * a[:, None]).T @ self.Q)
+        return np.asarray(np.tensordot(a, self.A, 1))
 
 
 def polish(rows: Rows, W: Array, a: Array, norm: Norm) -> Iterator[tuple[Array, Array]]:
@@ -69,8 +68,6 @@ def polish(rows: Rows, W: Array, a: Array, norm: Norm) -> Iterator[tuple[Array, 
     The active rows are corrected as in an active-set method: violated rows enter; rows leave if
     their multiplier is negative, or if they contradict the others.
     """
-    if W.size + len(a) > MOST_ENTRIES:
-        return
     pairs = (norm, W), (norm.dual, rows.combine(a))
     size, dual = (float(of.value(torch.from_numpy(X))) for of, X in pairs)
     if not (0 < size < np.inf and 0 < dual < np.inf):
@@ -111,7 +108,7 @@ def _step(
     """Return X and a after a Newton step on the active rows."""
     V, E, slopes = proximal(X, tau, norm)
     y = np.where(active, a, 0.0)
-    G = (rows.D[active, :, None] * rows.Q[active, None, :]).reshape(int(active.sum()), -1)
+    G = rows.A[active].reshape(int(active.sum()), -1)
     rest = (V + tau * rows.combine(y) - X).ravel()
     along, k = G @ E, E.shape[1]
     equations = np.block(

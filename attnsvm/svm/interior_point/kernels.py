@@ -127,8 +127,9 @@ def judged(
     missed = top = value = sound = fill(0.0)
     for k in range(len(s)):
         inequality, h = rows.inequality[k] > 0.5, rows.h[k]
-        least = minimum(where(inequality, margin[k] / h, np.inf), least)
-        missed = maximum(where(inequality, 0, abs(margin[k] - h)), missed)
+        least = minimum(where(inequality & (h > 0), margin[k] / h, np.inf), least)
+        short = where(inequality, where(h > 0, 0, h - margin[k]), abs(margin[k] - h))
+        missed = maximum(short, missed)
         top = maximum(abs(h), top)
         value += h * a[k]
         sound += abs(s[k]) + abs(a[k]) + abs(margin[k])

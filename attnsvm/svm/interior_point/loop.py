@@ -114,12 +114,15 @@ class Cone(ABC, Generic[PointT]):
     def bracket(self, x: PointT, M: Tensor, margin: Tensor, gap: float) -> tuple[Tensor, Tensor]:
         """Return norm(W) / min margin and h^T a / dual_norm(M(a)).
 
-        The upper bound is infinite while W misses an equality by `gap` times the largest h_k.
+        The upper bound is infinite while W misses an equality, or a row with h_k <= 0, by `gap`
+        times the largest h_k.
         """
         rows = self.rows
-        least = torch.where(rows.inequality, margin / rows.h, torch.inf).amin((1, 2), keepdim=True)
-        met = least > 0
-        missed = torch.where(rows.inequality, 0.0, margin - rows.h).abs()
+        separating = rows.inequality & (rows.h > 0)
+        least = torch.where(separating, margin / rows.h, torch.inf).amin((1, 2), keepdim=True)
+        met, missed = least > 0, rows.h - margin
+        missed = torch.where(rows.inequality, missed.clamp(min=0.0), missed.abs())
+        missed = torch.where(separating, 0.0, missed)
         met = met & (largest(missed) <= gap * largest(rows.h.abs()))
         least = torch.where(least.isinf(), 1.0, least)  # without inequalities
         size, dual = self.sizes(x, M)
@@ -129,13 +132,12 @@ class Cone(ABC, Generic[PointT]):
     def near(self, W: Tensor, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return W of least margin one, and slacks and multipliers that are well above zero.
 
-        W keeps its scale if an equality has h_k != 0.
+        W keeps its scale where the rows fix it.
         """
         rows, margin = self.rows, self.rows.margins(W)
         separating = rows.inequality & (rows.h > 0)
         least = -largest(-torch.where(separating, margin / rows.h, torch.inf))
-        fixed = ((rows.h != 0) & ~rows.inequality).any(1, keepdim=True) | least.isinf()
-        stretch = torch.where(fixed, 1.0, 1 / least)
+        stretch = torch.where(rows.fixed | least.isinf(), 1.0, 1 / least)
         s = rows.on_inequalities((margin * stretch - rows.h).clamp(min=0.0))
         size = largest(torch.maximum(s, rows.h.abs()))
         top = largest(rows.on_inequalities(a)).clamp(min=0.0)

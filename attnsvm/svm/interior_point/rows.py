@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from attnsvm.linalg.simd.cholesky import BISECTIONS, RESOLVED, RIDGE
+from attnsvm.norm import Norm, Schatten
 from attnsvm.svm.problem import INEQUALITY, PADDING, SvmProblem, power_of_two
 
 Solve = Callable[[Tensor], Tensor]
@@ -34,7 +35,7 @@ class Rows:
         P_d: Tensor | None = None, P_z: Tensor | None = None,
     ) -> None:  # fmt: skip
         self.unit, self.size = power_of_two(problem.scale[:, index, None]), size
-        self.P_d, self.P_z = P_d, P_z
+        self.P_d, self.P_z, self.shape = P_d, P_z, problem.shape
         samples, self.sample, counts = torch.unique_consecutive(
             index // (problem.N // problem.n), return_inverse=True, return_counts=True
         )
@@ -49,6 +50,7 @@ class Rows:
 
     def scaled(self, W: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
         """Return W (B, p, q) and a (B, N, 1) of these rows from those (B, d, d), (B, N)."""
+        W = W if self.shape is None else W.reshape(len(W), -1, 1)
         W = W if self.P_d is None else self.P_d.mT @ W
         W = W if self.P_z is None else W @ self.P_z
         return W / self.size, a[..., None] * self.unit
@@ -57,11 +59,17 @@ class Rows:
         """Return W (B, d, d) and a (B, N) of the problem."""
         W = W if self.P_d is None else self.P_d @ W
         W = W if self.P_z is None else W @ self.P_z.mT
+        W = W if self.shape is None else W.reshape(len(W), *self.shape)
         return W * self.size, (a / self.unit)[..., 0]
 
     def on_inequalities(self, x: Tensor) -> Tensor:
         """Return x (N, 1), zero on other rows."""
         return torch.where(self.inequality, x, 0.0)
+
+    @property
+    def fixed(self) -> Tensor:
+        """Whether W keeps its scale: an equality has h_k != 0, or an inequality h_k < 0, (1, 1)."""
+        return ((self.h < 0) | ((self.h != 0) & ~self.inequality)).any(1, keepdim=True)
 
     def margins(self, W: Tensor) -> Tensor:
         """Return d_k^T W z_k, (N, 1)."""
@@ -71,6 +79,10 @@ class Rows:
         """Return M(a) = sum_k a_k d_k z_k^T, (p, q)."""
         sums = self.D.new_zeros(*self.Z.shape[:2], self.D.shape[2])
         return sums.index_add_(1, self.sample, a * self.D).mT @ self.Z
+
+    def matrices(self) -> Tensor:
+        """Return the A_k, (B, N, p, q)."""
+        return self.D[..., None] * self.Z[:, self.sample, None]
 
     def turned(self, X_1: Tensor, X_2: Tensor) -> Self:
         """Return the rows X_1^T d_k, X_2^T z_k."""
@@ -130,6 +142,59 @@ class Rows:
             return x + torch.cholesky_solve(f - K @ x, L)
 
         return solve
+
+
+class DenseRows(Rows):
+    """Rows <A_k, W> of any A_k, (B, N, p, q), where the norm is one of singular values."""
+
+    def __init__(self, problem: SvmProblem, index: Tensor, size: Tensor) -> None:
+        super().__init__(problem, index, size)
+        assert self.shape is not None
+        self.A, self.shape = (self.D * self.Z).reshape(*self.D.shape[:2], *self.shape), None
+
+    def matrices(self) -> Tensor:
+        """Return the A_k."""
+        return self.A
+
+    def margins(self, W: Tensor) -> Tensor:
+        """Return <A_k, W>, (N, 1)."""
+        return self.A.flatten(2) @ W.reshape(len(W), -1, 1)
+
+    def combine(self, a: Tensor) -> Tensor:
+        """Return M(a) = sum_k a_k A_k, (p, q)."""
+        return (a.mT @ self.A.flatten(2)).reshape(len(a), *self.A.shape[2:])
+
+    def turned(self, X_1: Tensor, X_2: Tensor) -> Self:
+        """Return the rows X_1^T A_k X_2."""
+        other = copy(self)
+        other.A = X_1.mT[:, None] @ self.A @ X_2[:, None]
+        return other
+
+    def gram(self, theta: Tensor, beta: Tensor | None = None) -> Tensor:
+        """Return K_kl = sum_ij (theta_ij A_l,ij + beta_ij A_l,ji) A_k,ij, in O(N^2 p q)."""
+        others, r = theta[:, None] * self.A, min(theta.shape[1:])
+        if beta is not None:
+            others[..., :r, :r] += beta[:, None] * self.A[..., :r, :r].mT
+        return self.A.flatten(2) @ others.flatten(2).mT
+
+    def schur(self, Y: Tensor, V: Tensor) -> Tensor:
+        """Return H_kl = tr(A_k Y A_l V), (N, N), A_k as there; O(N p q (p + q) + N^2 p q)."""
+        A, p = self.A[0], self.A.shape[2]
+        (Y_11, Y_12, Y_22), (V_11, V_12, V_22) = (
+            (X[0, :p, :p], X[0, :p, p:], X[0, p:, p:]) for X in (Y, V)
+        )
+        moved = Y_11 @ A @ V_22 + V_11 @ A @ Y_22 + Y_12 @ A.mT @ V_12 + V_12 @ A.mT @ Y_12
+        return (A.flatten(1) @ moved.flatten(1).mT / 4)[None]
+
+
+def rows_for(
+    norm: Norm, problem: SvmProblem, index: Tensor, size: Tensor,
+    P_d: Tensor | None = None, P_z: Tensor | None = None,
+) -> Rows:  # fmt: skip
+    """Return the rows of a problem; those of any A_k are vectors unless the norm sees a matrix."""
+    if problem.shape is not None and isinstance(norm, Schatten):
+        return DenseRows(problem, index, size)
+    return Rows(problem, index, size, P_d, P_z)
 
 
 def cholesky(A: Tensor) -> Tensor:

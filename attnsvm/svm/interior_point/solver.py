@@ -34,9 +34,9 @@ from attnsvm.svm.interior_point.linear import Linear
 from attnsvm.svm.interior_point.loop import Best, Cone, follow
 from attnsvm.svm.interior_point.nuclear import Nuclear
 from attnsvm.svm.interior_point.power import Power, stages
-from attnsvm.svm.interior_point.rows import Rows, largest
+from attnsvm.svm.interior_point.rows import DenseRows, Rows, largest, rows_for
 from attnsvm.svm.interior_point.spectral import Spectral
-from attnsvm.svm.problem import PADDING, SvmProblem, power_of_two
+from attnsvm.svm.problem import EQUALITY, PADDING, SvmProblem, power_of_two
 from attnsvm.svm.reduction import basis
 from attnsvm.svm.solution import Candidate
 from attnsvm.svm.tolerances import CONVERGED_GAP, CONVERGED_GAP_LARGE
@@ -78,15 +78,37 @@ def solve(problem: SvmProblem, norm: Norm) -> Candidate:
 
 
 def followed(problem: SvmProblem, W: Tensor, a: Tensor, norm: Norm) -> tuple[Tensor, Tensor]:
-    """Return W and multipliers of the compiled method, from Frobenius solutions."""
+    """Return W and multipliers of the method from Frobenius solutions; dense rows one by one."""
     rows = _rows(problem, W, norm, torch.arange(problem.N))
+    dense = isinstance(rows, DenseRows)
+    if dense and problem.B > 1:
+        ones = [slice(b, b + 1) for b in range(problem.B)]
+        found = [followed(problem.take(one), W[one], a[one], norm) for one in ones]
+        return torch.cat([W for W, _ in found]), torch.cat([a for _, a in found])
     w, y = rows.scaled(W, a)
     for cone in cones(norm):
         cone = cone.on(rows)
-        best = best_of_blocks(cone, cone.start(w, y), CONVERGED_GAP)
-        w, y = best.W, best.a
+        x = cone.start(w, y)
+        by = follow(cone, x, CONVERGED_GAP)[0] if dense else best_of_blocks(cone, x, CONVERGED_GAP)
+        w, y = by.W, by.a
     W, a = rows.given(w, y)
-    return restoring(problem)(W), a
+    return restoring(_held(problem, W, a))(W), a
+
+
+def _held(problem: SvmProblem, W: Tensor, a: Tensor) -> SvmProblem:
+    """Return the problem with equalities for active rows, where W keeps its scale.
+
+    That is where some h_k <= 0 (`SvmProblem.fixed`). Active rows are those whose multipliers are
+    larger than their slacks, both relative.
+    """
+    rows = problem.inequality & problem.fixed[:, None]
+    if not rows.any():
+        return problem
+    weight = a * problem.scale
+    weight = weight / weight.abs().amax(dim=1, keepdim=True)
+    slack = (problem.margins(W) - problem.h) / problem.scale
+    active = rows & (weight * W.flatten(1).norm(dim=1)[:, None] > slack)
+    return replace(problem, kind=torch.where(active, EQUALITY, problem.kind).to(problem.kind))
 
 
 def improved(
@@ -134,7 +156,9 @@ def _near_face(
     index = (problem.inequality | independent_equalities(problem))[0].nonzero()[:, 0]
     rows = _rows(problem, W, norm, index)
     w, y = rows.scaled(W, a[:, index])
-    numbers = rows.D, rows.Z[:, rows.sample], rows.h[..., 0], ~rows.inequality[..., 0]
+    if w.numel() + len(index) > face.MOST_ENTRIES:
+        return
+    numbers = rows.matrices(), rows.h[..., 0], ~rows.inequality[..., 0]
     of_face = face.Rows(*(x[0].numpy() for x in numbers))
     for point, multipliers in face.polish(of_face, w[0].numpy(), y[0, :, 0].numpy(), norm):
         w, y = torch.from_numpy(point)[None], torch.from_numpy(multipliers)[None, :, None]
@@ -148,14 +172,19 @@ def _rows(problem: SvmProblem, W: Tensor, norm: Norm, index: Tensor) -> Rows:
     In few dimensions if the norm allows it.
     """
     P_d, P_z = (
-        basis(x) if isinstance(norm, Schatten) and x.shape[1] < x.shape[2] else None
+        basis(x) if _narrow(norm, problem) and x.shape[1] < x.shape[2] else None
         for x in (problem.D, problem.Z)
     )
     keep = problem.inequality | independent_equalities(problem)
     D, h = torch.where(keep[..., None], problem.D, 0.0), torch.where(keep, problem.h, 0.0)
     part = replace(problem, D=D, h=h, kind=torch.where(keep, problem.kind, PADDING))
     size = power_of_two(W.flatten(1).norm(dim=1))[:, None, None]
-    return Rows(part, index, size, P_d, P_z)
+    return rows_for(norm, part, index, size, P_d, P_z)
+
+
+def _narrow(norm: Norm, problem: SvmProblem) -> bool:
+    """Whether the span of the rows has bases P_d, P_z that the norm does not see."""
+    return isinstance(norm, Schatten) and problem.shape is None
 
 
 LARGE = 401
@@ -210,9 +239,9 @@ def _generated(
     W, a = start.W, start.multipliers
     best = Best(W, a, *bounds(problem, W, a, norm))
     inequality, index = problem.inequality[0], working.nonzero()[:, 0]
-    narrow = isinstance(norm, Schatten) and problem.n < problem.d
+    narrow = _narrow(norm, problem) and problem.n < problem.Z.shape[2]
     P_z = basis(problem.Z) if narrow else None
-    rows = Rows(problem, index, power_of_two(W.norm()), None, P_z)
+    rows = rows_for(norm, problem, index, power_of_two(W.norm()), None, P_z)
     W, a = rows.scaled(W, a[:, index])
     for stage in cones(norm):
         cone = stage.on(rows)
@@ -230,7 +259,8 @@ def _generated(
             small = solve(part, norm)
             if small.W.isfinite().all():
                 W, of_part = small.W, small.multipliers
-        W, a = restoring(part)(W), torch.zeros_like(problem.h).index_copy(1, index, of_part)
+        W = restoring(_held(part, W, of_part))(W)
+        a = torch.zeros_like(problem.h).index_copy(1, index, of_part)
         best = best.narrowed(W, a, *bounds(problem, W, a, norm))
         relative = ((problem.margins(W) - problem.h) / problem.most)[0]
         if rough:  # W may be too long: the least margin of the working set counts as one
@@ -244,7 +274,7 @@ def _generated(
                 break
             working = working | missed
         index, before = working.nonzero()[:, 0], index
-        rows = Rows(problem, index, cone.rows.size, None, P_z)
+        rows = rows_for(norm, problem, index, cone.rows.size, None, P_z)
         cone, x = _with_rows(cone, x, rows, index, before, gap)
     return best
 

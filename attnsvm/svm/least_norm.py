@@ -1,0 +1,211 @@
+r"""Least norm under linear constraints of any rows, with the certificates of the attention SVMs.
+
+    min norm(W)  s.t.  <A_k, W> >= b_k,   <C_k, W> = e_k,      W (p, q).
+
+Att-SVM is the case A_k = d_k z_k^T, b_k = 1; rows as factors u_k v_k^T have its methods, and those
+of any A_k cost what their size costs. W = 0 meets rows with b_k <= 0: `with_limits` finds which of
+them are active.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from attnsvm.config import ConfigError
+from attnsvm.config.names import keywords_checked
+from attnsvm.linalg import check_array, one_thread
+from attnsvm.norm import Norm
+from attnsvm.svm.problem import EQUALITY, INEQUALITY, SvmProblem
+from attnsvm.svm.solution import SvmSolution
+from attnsvm.svm.solve import Given, solve
+from attnsvm.svm.tolerances import GAP, RANK_TOLERANCE
+
+EXTREME = 1e100
+"""Right-hand sides are 0, or between this and its inverse."""
+
+FIELDS = ("D", "Z", "h", "kind")
+
+Rows = Any
+"""Arrays (N, p, q), or the factors ((N, p), (N, q)) of u_k v_k^T; with a batch axis (B, ...)."""
+
+
+@keywords_checked
+@one_thread()
+def solve_least_norm(
+    A: Rows = None,
+    b: Any = None,
+    norm: str | Norm = "nuclear",
+    equalities: tuple[Rows, Any] | None = None,
+    gap: float = GAP,
+    rank_tolerance: float = RANK_TOLERANCE,
+) -> SvmSolution[Any]:
+    """Solve  min norm(W)  s.t.  <A_k, W> >= b_k,  <C_k, W> = e_k,  and certify the solution.
+
+    Parameters
+    ----------
+    A : (B, N, p, q), or (N, p, q) for a single instance; or a tuple of factors
+        The matrices A_k; or U (B, N, p) and V (B, N, q) of A_k = u_k v_k^T, which is faster.
+        None without inequalities.
+    b : (B, N)
+        Right-hand sides, 0 or 1e-100 to 1e100 in size.
+    norm, gap, rank_tolerance
+        As in `solve_svm`.
+    equalities : (C, e), optional
+        C of the kind of A and of the same p, q, with M rows, and e (B, M).
+
+    Returns
+    -------
+    SvmSolution
+        W (B, p, q); multipliers, ray and `support` (B, N + M), rows of A first. `unconstrained`
+        where W = 0 is feasible, `infeasible` with a ray also where equalities contradict each
+        other, `undecided` where the bracket is open, as for an equality that is written as two
+        inequalities with b = 0.
+
+    Raises
+    ------
+    ValueError
+        Shapes that do not fit, numbers that are not real or not finite, and neither A nor C.
+    """
+    C, e = equalities if isinstance(equalities, tuple | list) else (None, None)
+    if equalities is not None and (C is None or e is None or len(equalities) != 2):
+        raise ConfigError("equalities: must be (C, e)")
+    groups = [("A", A, "b", b, INEQUALITY), ("C", C, "e", e, EQUALITY)]
+    groups = [group for group in groups if group[1] is not None]
+    if not groups or (A is None) != (b is None):
+        raise ConfigError("A: must be given with b, or left out with it where there are equalities")
+    factors = isinstance(groups[0][1], tuple)
+    given = Given(groups[0][1][0] if factors else groups[0][1], 2 if factors else 3)
+    parts = [_rows(given, *group, factors) for group in groups]
+    if len(sizes := {(part.B, *part.size) for part in parts}) > 1:
+        raise ConfigError(f"C: must have the batch and the p, q of A; they are {sizes}")
+    D, Z, h, kind = (torch.cat([getattr(part, name) for part in parts], 1) for name in FIELDS)
+    (B, N), shape = h.shape, parts[0].shape
+    token = torch.arange(N, device=D.device) if shape else torch.zeros_like(kind[0]).long()
+    problem = SvmProblem(D, Z[:, :1] if shape else Z, h, kind, token.expand(B, N), shape=shape)
+    found = solve(problem, norm, N if shape else 1, gap, rank_tolerance)
+    return given.back(replace(found, support=found.support.flatten(1)))
+
+
+def _rows(
+    given: Given, name: str, A: Rows, right: str, b: Any, of: int, factors: bool
+) -> SvmProblem:
+    """Return the problem of some rows, each with a query; those of any A_k have a shape."""
+    if isinstance(A, tuple) != factors:
+        raise ConfigError(f"{name}: must be an array, or a tuple of factors, as A is")
+    if factors:
+        if len(A) != 2:
+            raise ConfigError(f"{name}: {len(A)} factors; must be (U, V)")
+        shape, (D, Z) = None, (given.real(name, factor) for factor in A)
+        if D.ndim != 3 or Z.ndim != 3 or D.shape[:2] != Z.shape[:2] or 0 in D.shape + Z.shape:
+            shapes = f"{tuple(D.shape)} and {tuple(Z.shape)}"
+            raise ConfigError(f"{name}: factors {shapes}; must be (B, N, p) and (B, N, q)")
+    else:
+        D = given.real(name, A)
+        if D.ndim != 4 or 0 in D.shape:
+            raise ConfigError(f"{name}: shape {tuple(D.shape)}; must be (B, N, p, q), none of them "
+                              "zero, with B = 1 for a single instance")  # fmt: skip
+        shape, D = (D.shape[2], D.shape[3]), D.flatten(2)
+        Z = torch.ones_like(D[..., :1])
+    h = given.real(right, b)
+    for of_array, array, expected in ((name, D, D), (name, Z, Z), (right, h, D[..., 0])):
+        check_array(of_array, array, tuple(expected.shape), torch.float64)
+    size = h[h != 0].abs()
+    if len(wrong := size[(size < 1 / EXTREME) | (size > EXTREME)]):
+        raise ConfigError(f"{right}: {float(wrong[0]):g} in size; must be 0, or 1e-100 to 1e100")
+    kind = torch.full_like(h, of, dtype=torch.int8)
+    return SvmProblem(D, Z, h, kind, torch.zeros_like(kind), shape=shape)
+
+
+ENTRYWISE = {"norm1": "l1", "norm_inf": "max", "Sum": "l1", "max": "max"}
+SINGULAR = {"normNuc": "nuclear", "sigma_max": "spectral"}
+SIGNS = {"Inequality": -1, "NonPos": -1, "NonNeg": 1, "Equality": 0, "Zero": 0}
+"""Constraints of CVXPY whose expression is at most, at least, or equal to zero."""
+
+
+def from_cvxpy(
+    problem: Any, gap: float = GAP, rank_tolerance: float = RANK_TOLERANCE
+) -> SvmSolution[Any]:
+    """Solve a CVXPY problem  minimise norm(X)  under affine constraints, with a certificate.
+
+    Parameters
+    ----------
+    problem : cvxpy.Problem
+        Of one real variable X without attributes, which is not changed. The norm is one of
+        `normNuc`, `sigma_max`, `norm(X, "fro")`, and of the entries `norm1`, `norm_inf`, `pnorm`,
+        `sum(abs(X))`, `max(abs(X))`.
+    gap, rank_tolerance
+        As in `solve_svm`.
+
+    Returns
+    -------
+    SvmSolution
+        That of `solve_least_norm`; a vector X is a matrix with one column.
+
+    Raises
+    ------
+    ConfigError
+        Why the problem is not of this form.
+    """
+    variables = problem.variables()
+    if len(variables) != 1:
+        raise ConfigError(f"problem: {len(variables)} variables; must be one, the X of the norm")
+    X = variables[0]
+    if held := [name for name, value in X.attributes.items() if value not in (False, None)]:
+        raise ConfigError(f"problem: {X.name()} has {held[0]}; must be a constraint")
+    norm = _norm_name(problem.objective, X)
+    shape = (*X.shape, 1, 1)[:2]
+    groups: dict[bool, list[tuple[Any, Any]]] = {False: [], True: []}
+    saved, X.value = X.value, np.zeros(X.shape)
+    try:
+        for constraint in problem.constraints:
+            sign = SIGNS.get(type(constraint).__name__)
+            if sign is None or not constraint.expr.is_affine() or constraint.expr.is_complex():
+                raise ConfigError(
+                    f"problem: {constraint}; must be an affine inequality or equality"
+                )
+            if (at_zero := constraint.expr.value) is None:
+                raise ConfigError(f"problem: {constraint}; must have values of its parameters")
+            slope = constraint.expr.grad.get(X)
+            J = np.zeros((X.size, constraint.expr.size)) if slope is None else slope.toarray()
+            rows = np.stack([row.reshape(shape, order="F") for row in J.T])
+            right = -np.ravel(at_zero, order="F")
+            groups[sign == 0].append((rows * (sign or 1), right * (sign or 1)))
+    finally:
+        X.value = saved
+    inequalities, equalities = (_joined(groups[is_equal]) for is_equal in (False, True))
+    if inequalities is None and equalities is None:
+        raise ConfigError("problem: must have constraints: X = 0 without them")
+    A, b = inequalities or (None, None)
+    return solve_least_norm(A, b, norm, equalities, gap, rank_tolerance)
+
+
+def _joined(parts: Sequence[tuple[Any, Any]]) -> tuple[Any, Any] | None:
+    """Return the rows and right-hand sides of all constraints of a kind; None without any."""
+    return (
+        (np.concatenate([A for A, _ in parts]), np.concatenate([b for _, b in parts]))
+        if parts
+        else None
+    )
+
+
+def _norm_name(objective: Any, X: Any) -> str:
+    """Return our name of the norm of X that CVXPY minimises."""
+    expr: Any = objective.args[0]
+    kind = type(expr).__name__
+    name, inside = ENTRYWISE.get(kind), (*expr.args, None)[0]
+    if kind in ("Sum", "max"):
+        name = name if type(inside).__name__ == "abs" else None
+        inside = inside.args[0]
+    if kind.startswith("Pnorm") and float(expr.p) >= 1:
+        name = "frobenius" if float(expr.p) == 2 else f"l{float(expr.p):g}"
+    if name is not None and type(inside).__name__ == "reshape":
+        inside = inside.args[0]
+    name = name or SINGULAR.get(kind)
+    if type(objective).__name__ != "Minimize" or name is None or inside is not X:
+        raise ConfigError(f"problem: {objective}; must minimise a norm of {X.name()} itself")
+    return name

@@ -1,0 +1,173 @@
+"""Least norm under any linear constraints: KKT conditions, CVXPY, matrix completion, bad input."""
+
+import cvxpy as cp
+import numpy as np
+import pytest
+import torch
+
+import attnsvm
+from attnsvm.config import ConfigError
+from tests.kkt import assert_infeasible, assert_optimal
+
+NORMS = ["frobenius", "nuclear", "spectral", "max", "l1", "l3", "schatten1.5", "schatten3"]
+
+
+def drawn(seed: int, N: int, M: int = 0, p: int = 4, q: int = 3, B: int = 4):
+    """Return normal A, b, C, e; b of both signs."""
+    rng = np.random.default_rng(seed)
+    shapes = (B, N, p, q), (B, N), (B, M, p, q), (B, M)
+    return [torch.from_numpy(rng.standard_normal(shape)) for shape in shapes]
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("M", [0, 2])
+def test_kkt_conditions_hold_for_right_hand_sides_of_both_signs(norm, M):
+    A, b, C, e = drawn(0, 6, M)
+    solution = attnsvm.solve_least_norm(A, b, norm, (C, e) if M else None)
+    assert set(solution.status) == {"solved"}
+    assert solution.W.shape == (4, 4, 3)
+    assert solution.support.shape == (4, 6 + M)
+    assert_optimal(solution.problem, solution)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_factors_and_matrices_have_the_same_least_norm(norm):
+    rng = np.random.default_rng(1)
+    U, V, b = rng.standard_normal((8, 4)), rng.standard_normal((8, 6)), rng.standard_normal(8)
+    A = np.einsum("np,nq->npq", U, V)
+    ours, dense = (attnsvm.solve_least_norm(rows, b, norm) for rows in ((U, V), A))
+    assert ours.status == dense.status == "solved"
+    assert ours.objective == pytest.approx(dense.objective, rel=1e-9)
+    assert isinstance(ours.W, np.ndarray)
+    assert ours.W.shape == dense.W.shape == (4, 6)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_problem_of_cvxpy_has_its_value_and_keeps_its_variable(seed):
+    rng = np.random.default_rng(seed)
+    X, G = cp.Variable((3, 4)), rng.standard_normal((5, 12))
+    norms = [cp.normNuc(X), cp.norm(X, "fro"), cp.sigma_max(X), cp.norm1(X), cp.max(cp.abs(X)),
+             cp.pnorm(cp.vec(X, order="F"), 3)]  # fmt: skip
+    scale = cp.Parameter(value=2.0)
+    problem = cp.Problem(
+        cp.Minimize(norms[seed]),
+        [G[:3] @ cp.vec(X, order="F") >= 1, X[0] <= 2, scale * cp.trace(X[:, :3]) == 3, X >= -1],
+    )
+    problem.solve(solver="CLARABEL")
+    value, kept = problem.value, X.value.copy()
+    solution = attnsvm.from_cvxpy(problem)
+    assert solution.status == "solved"
+    assert solution.objective == pytest.approx(value, rel=1e-6)
+    assert (X.value == kept).all()
+
+
+def test_completion_finds_the_matrix_where_scs_is_near():
+    rng = np.random.default_rng(0)
+    M = np.outer(rng.standard_normal(8), rng.standard_normal(7))
+    i, j = np.nonzero(rng.uniform(size=M.shape) < 0.7)
+    solution = attnsvm.solve_least_norm(equalities=((np.eye(8)[i], np.eye(7)[j]), M[i, j]))
+    assert solution.status == "solved"
+    assert (solution.rank, solution.rank_bound) == (1, 1)
+    assert abs(solution.W - M).max() < 1e-8
+    X = cp.Variable(M.shape)
+    assert cp.Problem(cp.Minimize(cp.normNuc(X)), [X[i, j] == M[i, j]]).solve(
+        solver="SCS"
+    ) == pytest.approx(solution.objective, rel=1e-4)
+
+
+def test_interpolation_of_least_frobenius_norm_is_the_pseudo_inverse():
+    _, _, C, e = drawn(3, 1, M=5, B=1)
+    solution = attnsvm.solve_least_norm(norm="frobenius", equalities=(C, e))
+    expected = torch.linalg.pinv(C.flatten(2)) @ e[..., None]
+    torch.testing.assert_close(solution.W.flatten(1), expected[..., 0], rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize(("p", "q"), [(1, 5), (5, 1), (1, 1)])
+def test_in_one_dimension_nuclear_and_frobenius_norm_are_the_same(p, q):
+    A, b, _, _ = drawn(4, 4, p=p, q=q)
+    two = [attnsvm.solve_least_norm(A, b, norm) for norm in ("nuclear", "frobenius")]
+    assert two[0].status == two[1].status
+    torch.testing.assert_close(two[0].objective, two[1].objective, rtol=1e-9, atol=0.0)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_without_a_positive_entry_of_b_the_solution_is_zero(norm):
+    A, b, _, _ = drawn(5, 4)
+    for right in (-b.abs(), 0 * b):
+        solution = attnsvm.solve_least_norm(A, right, norm)
+        assert set(solution.status) == {"unconstrained"}
+        assert not solution.W.any()
+        assert not solution.objective.any()
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_a_ray_proves_that_constraints_contradict_each_other(norm):
+    A, b, C, e = drawn(6, 3, M=2)
+    b = b.abs() + 1
+    opposite = torch.cat([A, -A.sum(1, keepdim=True)], 1), torch.cat([b, b[:, :1]], 1)
+    assert_infeasible((s := attnsvm.solve_least_norm(*opposite, norm)).problem, s)
+    twice = torch.cat([C, C[:, :1]], 1), torch.cat([e, e[:, :1] + 1], 1)
+    assert_infeasible((s := attnsvm.solve_least_norm(None, None, norm, twice)).problem, s)
+    interval = torch.cat([A, -A], 1), torch.cat([b, -b + 1e-2], 1)  # its twin is feasible
+    assert_infeasible((s := attnsvm.solve_least_norm(*interval, norm)).problem, s)
+    assert set(attnsvm.solve_least_norm(interval[0], interval[1] - 2e-2, norm).status) == {"solved"}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("norm", ["frobenius", "nuclear", "spectral", "max"])
+def test_many_rows_have_the_solution_of_those_that_are_active(norm):
+    A, b, _, _ = drawn(7, 8, p=6, q=5, B=1)
+    solution = attnsvm.solve_least_norm(A, b, norm)
+    idle = torch.from_numpy(np.random.default_rng(8).standard_normal((1, 500, 6, 5)))
+    right = (idle * solution.W[:, None]).sum((2, 3)) - 0.1
+    many = attnsvm.solve_least_norm(torch.cat([A, idle], 1), torch.cat([b, right], 1), norm)
+    assert set(many.status) == {"solved"}
+    torch.testing.assert_close(many.objective, solution.objective, rtol=1e-8, atol=0.0)
+
+
+A, b, C, e = (tensor[0].numpy() for tensor in drawn(9, 3, M=2))
+WRONG = [
+    ((A + 1j, b), "A: torch.complex128; must be real"),
+    ((A, b + 1j), "b: torch.complex128; must be real"),
+    ((np.where(A == A[0, 0, 0], np.nan, A), b), "A: nan at index"),
+    ((A, b[:2]), r"b: shape \(1, 2\); must be \(1, 3\)"),
+    ((A[0], b), r"A: shape \(4, 3\)|A: shape"),
+    ((A, 1e200 * b), "b: .* in size; must be 0, or"),
+    ((A, None), "A: must be given with b"),
+    ((), "A: must be given with b"),
+    (((A[:, 0], A[:2, :, 0]), b), "A: factors"),
+    ((A, b, "nuclear", (C.mT, e)), "C: must have the batch and the p, q of A"),
+    ((A, b, "nuclear", ((C[:, 0], C[:, 0]), e)), "C: must be an array"),
+    ((A, b, "nuclear", C), "equalities: must be"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), WRONG)
+def test_bad_input_is_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        attnsvm.solve_least_norm(*arguments)
+
+
+def test_integers_are_numbers():
+    assert attnsvm.solve_least_norm([[[2, 0], [0, 0]]], [4], "l1").W.tolist() == [[2, 0], [0, 0]]
+
+
+X, Y = cp.Variable((2, 2), name="X"), cp.Variable((2, 2), PSD=True)
+OTHERS = [
+    (cp.Problem(cp.Minimize(cp.normNuc(X) + cp.norm1(X)), [X >= 1]), "must minimise a norm"),
+    (cp.Problem(cp.Minimize(2 * cp.normNuc(X)), [X >= 1]), "must minimise a norm of X itself"),
+    (cp.Problem(cp.Minimize(cp.normNuc(X - 1)), [X >= 1]), "must minimise a norm"),
+    (cp.Problem(cp.Maximize(-cp.normNuc(X)), [X >= 1]), "must minimise a norm"),
+    (cp.Problem(cp.Minimize(cp.normNuc(Y)), [Y >= 1]), "has PSD; must be a constraint"),
+    (cp.Problem(cp.Minimize(cp.normNuc(X)), [cp.norm(X) <= 1]), "must be an affine"),
+    (cp.Problem(cp.Minimize(cp.normNuc(X)), [X >> 1]), "must be an affine"),
+    (cp.Problem(cp.Minimize(cp.normNuc(X)), [X >= Y]), "2 variables"),
+    (cp.Problem(cp.Minimize(cp.normNuc(X)), [X >= cp.Parameter()]), "values of its parameters"),
+    (cp.Problem(cp.Minimize(cp.normNuc(X))), "must have constraints"),
+]
+
+
+@pytest.mark.parametrize(("problem", "message"), OTHERS)
+def test_a_problem_of_another_form_is_explained(problem, message):
+    with pytest.raises(ConfigError, match=message):
+        attnsvm.from_cvxpy(problem)
