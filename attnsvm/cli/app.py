@@ -97,6 +97,10 @@ def _entry() -> None:
         from attnsvm.sweeps.cite import citation
 
         _print(citation(words[1:]))
+    elif words[:1] == ["export"]:
+        from attnsvm.sweeps.export import export
+
+        _print(export(words[1:]))
     elif "--version" in words:
         _print(f"attnsvm {__version__}")
     elif "--help" in words or "-h" in words:

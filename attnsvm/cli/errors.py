@@ -34,7 +34,7 @@ VALUED = ("--cfg -c", "--config-dir -cd", "--config-name -cn", "--config-path -c
           "--package -p", "--experimental-rerun")  # fmt: skip
 """Flags without and with a value, Hydra's and ours; besides, --info may have one."""
 
-WORDS = (*(names.split()[0] for names in (*FLAGS, *VALUED)), "--info", "cite RUN")
+WORDS = (*(names.split()[0] for names in (*FLAGS, *VALUED)), "--info", "cite RUN", "export RUN")
 """What a word without = may have meant."""
 
 outcome = logging.getLogger("attnsvm.outcome")
@@ -165,4 +165,5 @@ def search_message(error: BaseException) -> str | None:
 def _os_message(error: BaseException) -> str | None:
     if not isinstance(error, OSError):
         return None
-    return f"{error.filename2 or error.filename or 'file system'}: {error.strerror or error}"
+    place = error.filename2 or error.filename or "file system"
+    return f"{place}: {error.strerror}" if error.strerror else str(error)

@@ -22,6 +22,7 @@ from attnsvm.record.files import (
     MAX_TABLE_BYTES,
     CorruptRecordError,
     TooLargeError,
+    kind_of,
     open_regular,
     refused,
     usable_memory,
@@ -47,14 +48,14 @@ OLDEST = (1980, 1, 1, 0, 0, 0)
 """The time of every file in an archive: equal records give equal archives."""
 
 
-def pack(folder: Path) -> Path:
-    """Write the record in `folder` to a zip archive beside it, and return its path."""
-    path = folder.with_name(f"{folder.name}.zip")
+def pack(folder: Path, place: Path) -> Path:
+    """Write the record in `folder` to a zip archive in the folder `place`, and return its path."""
+    path = place / f"{folder.name}.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for file in sorted(folder.rglob("*")):
             inside = file.relative_to(folder)
             hidden = any(part.startswith(".") for part in inside.parts)
-            if file.is_file() and file.suffix in PARTS and not hidden:
+            if kind_of(file) == "a file" and file.suffix in PARTS and not hidden:
                 member = zipfile.ZipInfo(f"{folder.name}/{inside.as_posix()}", OLDEST)
                 archive.writestr(member, file.read_bytes(), zipfile.ZIP_DEFLATED)
     return path

@@ -115,15 +115,17 @@ def report_page(
     pictures: Sequence[Picture],
     tables: Mapping[str, pd.DataFrame],
     failed: Sequence[str] = (),
+    evidence: Mapping[str, Any] | None = None,
 ) -> str:
     """Return the HTML page of a sweep; `failed` says which figures could not be drawn, and why.
 
     Of its runs the page shows the columns that a reader needs, the axes, and seeds that differ.
+    With `evidence` it is the page of an export.
     """
     shown = [column for column in RUN_COLUMNS if column in frames.runs]
     shown += [*frames.axes.of_runs, *([SEED] if frames.runs[SEED].nunique() > 1 else [])]
     return render(
-        "report.html",
+        "export.html" if evidence else "report.html",
         title=frames.name or frames.directory.resolve().name,
         question=frames.question or ("" if frames.name else QUESTION),
         facts=_facts(frames),
@@ -136,6 +138,7 @@ def report_page(
         runs=frames.runs[shown],
         provenance=_provenance(frames.runs, frames.axes),
         directory=shlex.quote(str(frames.directory)),
+        **(evidence or {}),
     )
 
 

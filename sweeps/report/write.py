@@ -6,7 +6,7 @@ import errno
 import glob
 import re
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,15 +40,18 @@ class ReportFiles:
 
 
 def write_report(
-    frames: SweepFrames, folders: Sequence[Path] = (), paper: bool = False
+    frames: SweepFrames,
+    folders: Sequence[Path] = (),
+    paper: bool = False,
+    evidence: Mapping[str, Any] | None = None,
 ) -> ReportFiles:
     """Write figures, their tables and the HTML page into the sweep's folder.
 
     Every file is replaced atomically: DIR/figures/NAME.png and .pdf (.gif if animated),
     DIR/tables/NAME.csv and DIR/report.html. Figures are 8.5 or 17 cm wide. For a paper: only
     NAME.pdf, and NAME.txt with caption and counts. A figure that cannot be drawn costs no other.
-    `folders` are those of the user's own config files, as for `figure_module`. OSError: the folder
-    cannot be written.
+    `folders` are those of the user's own config files, as for `figure_module`; `evidence` is what
+    the page of an export says besides. OSError: the folder cannot be written.
     """
     from ..figures import figure_module
     from .page import report_page
@@ -70,7 +73,7 @@ def write_report(
         return ReportFiles(None, figures, csvs, tuple(pictures), tuple(failed))
     _remove_other_pages(figures)
     page = frames.directory / "report.html"
-    write_atomically(page, report_page(frames, pictures, tables, failed).encode())
+    write_atomically(page, report_page(frames, pictures, tables, failed, evidence).encode())
     return ReportFiles(page, figures, csvs, tuple(pictures), tuple(failed))
 
 

@@ -213,4 +213,4 @@ def _record(judge: Judge, case: Case, directory: Path, tell: Tell) -> None:
     if error or found.fails != 1:
         raise RuntimeError(f"{claim.name}: the record in {folder} says: {error or found.sentence}")
     tell(f"recorded by attnsvm {shlex.join(command(runs, place))}")
-    tell(f"proved by attnsvm-verify {pack(folder)}")
+    tell(f"proved by attnsvm-verify {pack(folder, folder.parent)}")
