@@ -35,14 +35,15 @@ def test_a_record_is_packed_without_logs_and_comes_back_equal(tmp_path):
     for name, content in {**FILES, "one/run/log.txt": b"?", "one/run/.hydra/x.json": b"?"}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(content)
-    path = pack(tmp_path / "one")
+    (tmp_path / "one/elsewhere.json").symlink_to(__file__)
+    path = pack(tmp_path / "one", tmp_path)
     assert path == tmp_path / "one.zip"
     first = path.read_bytes()
     with unpacked(path) as folder:
         assert folder.name == "one"
         assert files_below(folder) == FILES
     assert not folder.exists()
-    assert pack(tmp_path / "one").read_bytes() == first
+    assert pack(tmp_path / "one", tmp_path).read_bytes() == first
 
 
 def test_folders_have_entries_of_their_own_in_archives_of_other_programs(tmp_path):
