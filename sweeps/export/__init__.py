@@ -59,14 +59,14 @@ def export(words: Sequence[str]) -> str:
     tables = {"trials": sweep.trials, "history": sweep.history, "runs": sweep.runs, "svms": svms}
     for name, table in tables.items():
         table.to_csv(target / "tables" / f"{name}.csv", index=False)
-    evidence = {
-        "archives": [pack(folder.resolve(), target).name for folder in folders],
-        "instances": len(svms[COLUMNS[:4]].drop_duplicates()),
-        "kinds": counts(svms.assign(file=svms["file"] > ""), ["svm", "status", "file"]),
-        "verdicts": [(one, verdict(one, FOLDER)) for one in claims],
-    }
-    page = write_report(replace(sweep.frames, directory=target), evidence=evidence).html
-    return f"{page}; python {target / 'check.py'} proves {(svms['file'] != '').sum()} SVMs"
+    page = write_report(
+        replace(sweep.frames, directory=target),
+        archives=[pack(folder.resolve(), target).name for folder in folders],
+        instances=len(svms[COLUMNS[:4]].drop_duplicates()),
+        kinds=counts(svms.assign(file=svms["file"] > ""), ["svm", "status", "file"]),
+        verdicts=[(one, verdict(one, FOLDER)) for one in claims],
+    ).html
+    return f"{page}; python {target / 'check.py'} proves {(svms['file'] > '').sum()} SVMs"
 
 
 def _svms(sweep: LoadedSweep, target: Path, most: int) -> Iterator[dict[str, Any]]:

@@ -115,7 +115,7 @@ def report_page(
     pictures: Sequence[Picture],
     tables: Mapping[str, pd.DataFrame],
     failed: Sequence[str] = (),
-    evidence: Mapping[str, Any] | None = None,
+    **evidence: Any,
 ) -> str:
     """Return the HTML page of a sweep; `failed` says which figures could not be drawn, and why.
 
@@ -138,7 +138,7 @@ def report_page(
         runs=frames.runs[shown],
         provenance=_provenance(frames.runs, frames.axes),
         directory=shlex.quote(str(frames.directory)),
-        **(evidence or {}),
+        **evidence,
     )
 
 

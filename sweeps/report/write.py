@@ -6,7 +6,7 @@ import errno
 import glob
 import re
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,10 +40,7 @@ class ReportFiles:
 
 
 def write_report(
-    frames: SweepFrames,
-    folders: Sequence[Path] = (),
-    paper: bool = False,
-    evidence: Mapping[str, Any] | None = None,
+    frames: SweepFrames, folders: Sequence[Path] = (), paper: bool = False, **evidence: Any
 ) -> ReportFiles:
     """Write figures, their tables and the HTML page into the sweep's folder.
 
@@ -73,7 +70,7 @@ def write_report(
         return ReportFiles(None, figures, csvs, tuple(pictures), tuple(failed))
     _remove_other_pages(figures)
     page = frames.directory / "report.html"
-    write_atomically(page, report_page(frames, pictures, tables, failed, evidence).encode())
+    write_atomically(page, report_page(frames, pictures, tables, failed, **evidence).encode())
     return ReportFiles(page, figures, csvs, tuple(pictures), tuple(failed))
 
 
