@@ -18,6 +18,7 @@ from attnsvm.display.pace import doing
 from attnsvm.record.folder import write, write_failure
 from attnsvm.record.provenance import provenance
 from attnsvm.record.schema import RunRecord
+from attnsvm.record.state import refuse_obstacle
 
 log = logging.getLogger(__name__)
 
@@ -28,8 +29,7 @@ def perform(config: RunConfig, folder: Path, command: list[str], in_sweep: bool)
     `command` are its overrides. In a sweep (`in_sweep`) an error is only recorded, and a run that
     another process holds is skipped; otherwise both are raised. Returns the state of the run.
     """
-    if message := record.obstacle(folder):
-        raise record.CorruptRecordError(message)
+    refuse_obstacle(folder)
     if record.run_state(folder).state != "done":  # no signal can break this import
         import attnsvm.experiment  # noqa: F401
     run = _Run(config, folder, in_sweep, provenance(config, command))

@@ -24,6 +24,7 @@ from attnsvm.cli.objective import Objective
 from attnsvm.cli.signals import follow_by_joblib
 from attnsvm.cli.user_sweeps import config_folders
 from attnsvm.config import PROBES, ConfigError
+from attnsvm.record.state import refuse_obstacle
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +109,12 @@ def close_sweep(folder: Path, cells: Collection[str]) -> str:
 
 
 class OtherSweeper(Callback):
-    """Begins and ends the sweep of any sweeper but our own."""
+    """Begins and ends the sweep of any sweeper but our own, and begins single runs."""
+
+    def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Refuse the folder of a single run before Hydra opens its own files there."""
+        if code := exit_code(lambda: refuse_obstacle(Path(config.hydra.run.dir))):
+            raise SystemExit(code)
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Refuse what cannot be run, and give the sweep a folder: one for each search space.

@@ -206,3 +206,9 @@ def obstacle(folder: Path) -> str:
         except OSError as error:
             return shortened(error)
     return ""
+
+
+def refuse_obstacle(folder: Path) -> None:
+    """Raise CorruptRecordError where something keeps a run from writing to its folder."""
+    if message := obstacle(folder):
+        raise CorruptRecordError(message)
