@@ -181,13 +181,13 @@ REPLACED = PLACED | {
 }
 
 
-FILES = (".hydra", *LISTED["files"])
+FILES = (".hydra", "attnsvm.log", *LISTED["files"])
 EVERY = [(mode, kind, FILES) for mode in ("-m", "") for kind in REPLACED]
 
 
 @pytest.mark.parametrize(
     ("mode", "kind", "files"),
-    [("", "pipe", FILES[:1]), *(pytest.param(*one, marks=pytest.mark.faults) for one in EVERY)],
+    [("", "pipe", FILES[:2]), *(pytest.param(*one, marks=pytest.mark.faults) for one in EVERY)],
 )
 def test_every_command_answers_where_one_file_is_replaced(mode, kind, files, tmp_path):
     place_of = "hydra.sweep.dir=a" if mode else "hydra.run.dir=a"
