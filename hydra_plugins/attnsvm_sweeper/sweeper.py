@@ -9,6 +9,7 @@ return value of a job.
 # No `from __future__ import annotations`: a dataclass with postponed annotations needs its module
 # in sys.modules, and Hydra scans plugins without adding them there.
 
+import gc
 import itertools
 import logging
 import re
@@ -150,6 +151,8 @@ class AttnsvmSweeper(Sweeper):
 
     def _cells(self, grid: Iterable[list[str]]) -> tuple[dict[str, list[str]], dict[str, Any]]:
         """Return overrides and config of the distinct cells, by the name of their run's folder."""
+        usual = gc.get_threshold()
+        gc.set_threshold(100_000)  # else a fifth of the time goes to objects of torch, which stay
         from attnsvm.experiment import check
 
         cells, configs = dict[str, list[str]](), dict[str, Any]()
@@ -163,6 +166,7 @@ class AttnsvmSweeper(Sweeper):
             check(config)
             objective_of(config)
             cells[name], configs[name] = cell, config
+        gc.set_threshold(*usual)
         return cells, configs
 
     def _launch(self, pending: dict[str, list[str]]) -> None:
