@@ -22,8 +22,7 @@ NORMS = ("frobenius", "nuclear", "spectral", "l1", "max", "l1.75", "schatten1.5"
 OPTIMIZERS = ("normalized_gd", "gd", "momentum", "adam", "muon", "sign_gd", "polyak", "safe_gd",
               "mirror_descent", *(f"steepest optimizer.norm={norm}" for norm in NORMS))  # fmt: skip
 TRIALS, TRAINED = 100, 24
-STEPS = 2000  # of 200 the end of training takes longer than the steps
-REPEATS = 3
+STEPS, REPEATS = 2000, 3  # of 200 steps the end of training would be the larger part
 
 
 def main() -> None:
