@@ -6,19 +6,23 @@ it, one instance after the other, and is not asked to prove anything. With `--de
 """
 
 import argparse
+import warnings
 from collections.abc import Callable
 from typing import Any
 
+import cvxpy as cp
 import numpy as np
 import torch
 
 from attnsvm import sample
+from attnsvm.norm import norm_of
 from attnsvm.selection import optimal_tokens
 from attnsvm.svm import SvmProblem, multi_token, single_token, solve
 from attnsvm.svm.frobenius import from_gram
+from attnsvm.svm.reference import expression
 from benchmarks._measure import print_head, print_row, seconds
-from benchmarks.solvers.cvxpy import CLARABEL, least
 
+CLARABEL = {"solver": "CLARABEL", "tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10}
 SHAPES = ((5, 5, 5), (5, 5, 20), (6, 8, 10), (15, 5, 20), (5, 15, 20))
 NORMS = ["frobenius", "nuclear"]
 TRIALS = 100
@@ -81,10 +85,21 @@ def median(count: int, call: Callable[[int], Any]) -> float:
     return float(np.median([seconds(lambda k=k: call(k))[0] for k in range(count)]))
 
 
+def least(norm: str, d: int, constraints: Callable[[Any], list[Any]], **options: Any) -> Any:
+    """Return the W (d, d) of least norm that CVXPY calls optimal, None without one."""
+    W = cp.Variable((d, d))
+    problem = cp.Problem(cp.Minimize(expression(norm_of(norm), W)), constraints(W))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            problem.solve(**options)
+        except cp.error.SolverError:
+            return None
+    return W.value if problem.status == "optimal" else None
+
+
 def cvxpy(problem: SvmProblem, b: int, norm: str, options: dict[str, Any]) -> None:
     """Solve instance b by CVXPY, written as a user writes it."""
-    import cvxpy as cp
-
     kind, h = problem.kind[b].numpy(), problem.h[b].numpy()
     D, Q = problem.D[b].numpy(), problem.queries[b].numpy()
 

@@ -14,7 +14,7 @@ from attnsvm.experiment.results import OK, marked
 from attnsvm.experiment.svms import separate_components
 from attnsvm.loss import Log
 from attnsvm.sweeps.claims.arrays import odds_missed
-from benchmarks.solvers.cvxpy import least
+from benchmarks.svm import least
 from tests.config.test_config import composed
 
 SOURCES = [("classes", {"K": 2, "d": 5}), ("classes", {"K": 5, "d": 3}), ("contexts", {"d": 9})]

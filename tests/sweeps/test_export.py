@@ -38,15 +38,14 @@ def checked(folder, *files):
 def test_the_checker_is_short_and_needs_only_python(folder):
     assert len((folder / "check.py").read_text().splitlines()) <= 80
     done = checked(folder)
-    assert (done.returncode, done.stdout) == (0, "12 of 12 SVMs proved\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "12 of 12 SVMs proved\n")
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_bounds_of_norms_hold_whatever_the_factors(seed):
     A, *factors = np.random.default_rng(seed).normal(size=(4, 4, 4))
-    given = (A, *(one / 10.0**seed for one in factors))
-    exact = ([[Fraction(x) for x in row] for row in one.tolist()] for one in given)
-    svm = dict(zip("AKQL", exact, strict=True))
+    given = zip("AKQL", (A, *(one / 10.0**seed for one in factors)), strict=True)
+    svm = {name: [[Fraction(x) for x in row] for row in one] for name, one in given}
     for norm, order in (("nuclear", "nuc"), ("spectral", 2), ("frobenius", "fro")):
         assert check.NORMS[norm][0](svm["A"], svm) >= np.linalg.norm(A, order) * (1 - 1e-14)
 
@@ -75,14 +74,12 @@ def edited(svm, place, change):
     return json.dumps(svm)
 
 
-def one_of(folder, words):
-    svm = json.loads(sorted((folder / "instances").glob(f"*_{words}.json"))[0].read_text())
-    svm["rows"].sort(key=lambda row: -row[3])
-    return svm
-
-
 def test_no_forged_number_is_believed_and_each_file_is_named(folder, tmp_path):
-    solved, infeasible = one_of(folder, "nuclear_solved"), one_of(folder, "frobenius_infeasible")
+    kinds = ("nuclear_solved", "frobenius_infeasible")
+    files = [next(folder.glob(f"instances/*_{one}.json")) for one in kinds]
+    solved, infeasible = (json.loads(file.read_text()) for file in files)
+    for svm in (solved, infeasible):
+        svm["rows"].sort(key=lambda row: -row[3])
     texts = [json.dumps(solved), json.dumps(infeasible), "", "{}"]
     texts += [edited(solved, place, change) for place, change in CHANGES.items()]
     texts += [edited(solved, place, lambda _: float("nan")) for place in [*CHANGES][:-1]]
@@ -98,10 +95,9 @@ def test_no_forged_number_is_believed_and_each_file_is_named(folder, tmp_path):
 
 def test_the_page_stands_alone_and_its_links_exist(folder):
     page = Reader(text := (folder / "report.html").read_text())
-    links = {value for name, value in page.attributes if name in ("src", "href")}
-    local = {one for one in links if not one.startswith("data:")}
-    assert {"check.py", "columns.txt", "rank_vs_d.zip", "tables/svms.csv"} <= local
-    assert all((folder / one).is_file() for one in local)
+    links = {to for name, to in page.attributes if name in ("src", "href") and to[:5] != "data:"}
+    assert {"check.py", "columns.txt", "rank_vs_d.zip", "tables/svms.csv"} <= links
+    assert all((folder / one).is_file() for one in links)
     assert "http" not in re.sub(r'content="[^"]*"|http-equiv', "", text)
     assert "attnsvm-verify rank_vs_d.zip" in page.text
 
@@ -112,8 +108,7 @@ def test_a_sample_and_what_is_not_proved_are_said(tmp_path):
     export([str(RECORDS / "optimizer_geometry"), "--to", str(folder), "--instances", "2"])
     svms = pd.read_csv(folder / "tables/svms.csv")
     known = svms["svm"].isin([*check.NORMS])
-    assert svms["run"].nunique() == 2
-    assert set(known) == {True, False}
+    assert (svms["run"].nunique(), set(known)) == (2, {True, False})
     assert (svms["file"].notna() == known).all()
     assert checked(folder).stdout == f"{known.sum()} of {known.sum()} SVMs proved\n"
     assert "the SVMs of 2 instances" in Reader((folder / "report.html").read_text()).text
@@ -127,21 +122,17 @@ def test_a_claim_is_exported_with_its_verdict(tmp_path, monkeypatch, word):
     monkeypatch.setattr(exports, "FOLDER", RECORDS)
     export([word, "--to", str(tmp_path / "it")])
     page = Reader((tmp_path / "it/report.html").read_text()).text
-    assert "a statement" in page
-    assert "fails on 3 of 6" in page
+    assert re.search(r"a statement.*fails on 3 of 6", page, re.DOTALL)
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("nothing", "nothing: no such folder; must have run.json, sweep.json"),
-        ("{here}", "{here}: holds no sweep and no record"),
-        ("{run} --to {here}", "--to={here}: must be a new or an empty folder"),
-        ("{run} --instances 0", "--instances=0: must be a whole number >= 1"),
-    ],
-)
-def test_what_cannot_be_exported_is_refused(tmp_path, words, message):
+def test_what_cannot_be_exported_is_refused(tmp_path):
     (tmp_path / "file").touch()
-    names = {"here": tmp_path, "run": RUNS}
-    with pytest.raises((ConfigError, FileNotFoundError), match=re.escape(message.format(**names))):
-        export(words.format(**names).split())
+    refused = {
+        "nothing": "nothing: no such folder; must have run.json, sweep.json",
+        f"{tmp_path}": f"{tmp_path}: holds no sweep and no record",
+        f"{RUNS} --to {tmp_path}": f"--to={tmp_path}: must be a new or an empty folder",
+        f"{RUNS} --instances 0": "--instances=0: must be a whole number >= 1",
+    }
+    for words, message in refused.items():
+        with pytest.raises((ConfigError, FileNotFoundError), match=re.escape(message)):
+            export(words.split())

@@ -14,7 +14,7 @@ from attnsvm.head import RowScores, Vocabulary
 from attnsvm.loss import LinearLoss, Log
 from attnsvm.problem import ProblemBatch
 from attnsvm.theory.token_graph import RiskInside, label_components
-from benchmarks.solvers.cvxpy import least
+from benchmarks.svm import least
 
 BATCH = sample("token_graph", graph="cyclic", n=8, T=4, K=5, d=6, trials=40, seed=100)
 

@@ -1,0 +1,15 @@
+"""The difficult instances of one class of conditioning."""
+
+from benchmark_utils import CLASSES, load
+from benchopt import BaseDataset
+
+
+class Dataset(BaseDataset):
+    """All of them, or every k-th."""
+
+    name = "nasty"
+    parameters = {"conditioning": list(CLASSES), "every": [1]}
+
+    def get_data(self):
+        chosen = [one for one in load() if one.conditioning == self.conditioning]
+        return {"instances": chosen[:: self.every]}
