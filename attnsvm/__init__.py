@@ -79,4 +79,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """Return the public names, including those not yet imported."""
-    return __all__
+    return ["nn", *__all__]

@@ -15,7 +15,11 @@ from attnsvm.nn import attention, exact
 from tests.quick import quick_rows
 
 DOUBLE, SINGLE, HALF = torch.float64, torch.float32, torch.bfloat16
-BOUND = {DOUBLE: 1e-12, SINGLE: 1e-3, HALF: 1e-3 + 2**-9}  # 2^-9: rounding a result to bfloat16
+BOUND = {
+    DOUBLE: 1e-12,
+    SINGLE: 1e-3,
+    HALF: 1e-3 + 2**-9,
+}  # 2^-9: half of what rounding to bfloat16 may take
 THEIRS = F.scaled_dot_product_attention
 
 
