@@ -103,6 +103,7 @@ bench: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 		--editable '.[bench]'
 	$(BIN)/python -m benchmarks
+	$(BIN)/benchopt run benchmarks/nasty --no-display
 
 clean:
 	rm -rf .venv build dist
