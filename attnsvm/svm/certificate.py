@@ -89,7 +89,8 @@ def _least_margin_one(problem: SvmProblem, W: Tensor, norm: Norm) -> tuple[Tenso
     or h_k != 0 of an equality, the problem is not homogeneous and W keeps its scale.
     """
     limits = _without_relief(problem)
-    homogeneous = (torch.where(problem.equality | limits, problem.h, 0.0) == 0).all(dim=1)
+    near = problem.equality | limits  # met up to rounding
+    homogeneous = (torch.where(near, problem.h, 0.0) == 0).all(dim=1)
     unit = power_of_two(_largest(W))  # otherwise squares of W could underflow
     W = W / torch.where(homogeneous, unit, 1.0)[:, None, None]
     size = W.flatten(1).norm(dim=1)
@@ -103,12 +104,13 @@ def _least_margin_one(problem: SvmProblem, W: Tensor, norm: Norm) -> tuple[Tenso
     if not proved.all():
         proved = proved | (problem.zero & margins.isfinite())
     proved = proved.all(dim=1) & (mu > 0)
-    missed = problem.h - margins
-    missed = torch.where(missed == 0, 0.0, missed / reach)
-    missed = torch.where(limits, missed.clamp(min=0.0), missed.abs())
-    violation = torch.where(problem.equality | limits, missed, 0.0)
-    residual = violation.nan_to_num(torch.inf, torch.inf).amax(dim=1)
-    residual = torch.where((size == 0) & ~problem.equality.any(dim=1), 0.0, residual)
+    residual = torch.zeros_like(mu)
+    if near.any():
+        missed = problem.h - margins
+        missed = torch.where(missed == 0, 0.0, missed / reach)
+        missed = torch.where(limits, missed.clamp(min=0.0), missed.abs())
+        violation = torch.where(near, missed, 0.0).nan_to_num(torch.inf, torch.inf)
+        residual = violation.amax(dim=1)
     stretch = torch.where(homogeneous & mu.isfinite(), mu, 1.0)
     feasible = proved & (residual <= tolerances.MAX_RESIDUAL) & (mu / stretch >= 1 - 1e-9)
     trivial = problem.trivial

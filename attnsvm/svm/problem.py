@@ -72,33 +72,33 @@ class SvmProblem:
         """Rows and columns of W."""
         return self.shape or (self.D.shape[2], self.Z.shape[2])
 
-    @property
+    @cached_property
     def inequality(self) -> Tensor:
         """Which rows are inequalities, (B, N) bool."""
         return self.kind == INEQUALITY
 
-    @property
+    @cached_property
     def equality(self) -> Tensor:
         """Which rows are equalities, (B, N) bool."""
         return self.kind == EQUALITY
 
-    @property
+    @cached_property
     def separating(self) -> Tensor:
         """Which rows are inequalities with h_k > 0, (B, N) bool."""
         return self.inequality & (self.h > 0)
 
-    @property
+    @cached_property
     def limits(self) -> Tensor:
         """Which rows are inequalities that W = 0 meets, h_k <= 0, (B, N) bool."""
         return self.inequality & (self.h <= 0)
 
-    @property
+    @cached_property
     def fixed(self) -> Tensor:
         """Which problems are not homogeneous and have rows with h_k <= 0, (B,) bool."""
         fixed = self.inequality & (self.h < 0) | (self.equality & (self.h != 0))
         return fixed.any(dim=1) & self.limits.any(dim=1)
 
-    @property
+    @cached_property
     def trivial(self) -> Tensor:
         """Which problems have the solution W = 0, (B,) bool."""
         return (self.limits | (self.h == 0)).all(dim=1)
@@ -122,13 +122,13 @@ class SvmProblem:
     def margins(self, W: Tensor) -> Tensor:
         """Return d_k^T W z_k, (B, N), for W (B, d, d)."""
         W = W if self.shape is None else W.reshape(self.B, self.d, 1)
-        u = torch.einsum("bde,bne->bnd", W, self.Z)
-        return torch.einsum("bnrd,bnd->bnr", self._by_sample(self.D), u).reshape(self.h.shape)
+        u = self.Z @ W.mT
+        return (self._by_sample(self.D) @ u[..., None]).reshape(self.h.shape)
 
     def combine(self, a: Tensor) -> Tensor:
         """Return M(a) = sum_k a_k d_k z_k^T, (B, d, d), for a (B, N)."""
-        weighted = torch.einsum("bnr,bnrd->bnd", self._by_sample(a), self._by_sample(self.D))
-        return torch.einsum("bnd,bne->bde", weighted, self.Z).reshape(self.B, *self.size)
+        weighted = (self._by_sample(a)[:, :, None] @ self._by_sample(self.D))[:, :, 0]
+        return (weighted.mT @ self.Z).reshape(self.B, *self.size)
 
     def take(self, index: Tensor | slice) -> SvmProblem:
         """Return the problems at `index`."""
@@ -330,6 +330,9 @@ def checked_mask(X: Tensor, Z: Tensor, mask: Tensor | None) -> Tensor:
 
 def _lengths(x: Tensor) -> Tensor:
     """Return the Euclidean norms of the last axis; squares neither underflow nor overflow."""
+    plain = torch.linalg.vector_norm(x, dim=-1)
+    if ((plain > 1e-100) & (plain < 1e100)).all():
+        return plain
     unit = power_of_two(x.abs().amax(dim=-1))
     lengths: Tensor = (x / unit[..., None]).norm(dim=-1)
     return lengths * unit

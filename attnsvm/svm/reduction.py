@@ -22,6 +22,9 @@ from attnsvm.svm.problem import PADDING, SvmProblem
 from attnsvm.svm.solution import Candidate, Method, SvmStatus, Verdict
 from attnsvm.svm.tolerances import FAINT_ROW
 
+ORDINARY = 30
+"""Entries whose size is between 2^-30 and 2^30 need not be scaled."""
+
 REPRESENTED = 1000
 """Largest |k| for which 2^k is certainly a float64."""
 
@@ -43,9 +46,13 @@ def to_unit_size(problem: SvmProblem) -> tuple[SvmProblem, Tensor, Tensor]:
     """
     D, s, exact_D = _unit(problem.D)
     Z, t, exact_Z = _unit(problem.Z)
-    scaled = replace(problem, D=D, Z=Z)
-    faint = (problem.kind != PADDING) & ~scaled.zero & (scaled.scale < FAINT_ROW)
-    exact = exact_D & exact_Z & ~faint.any(dim=1)
+    same = D is problem.D and Z is problem.Z
+    scaled = problem if same else replace(problem, D=D, Z=Z)
+    faint, exact = (problem.kind != PADDING) & (scaled.scale < FAINT_ROW), exact_D & exact_Z
+    if faint.any():
+        exact &= ~(faint & ~scaled.zero).any(dim=1)
+    if same and exact.all():
+        return problem, s + t, exact
     arrays = {"D": D, "Z": Z, "h": problem.h, "kind": problem.kind}
     if problem.relief is not None:
         arrays["relief"] = times_power(problem.relief, s + t)
@@ -62,6 +69,8 @@ def to_given_size(verdict: Verdict[Tensor], exponent: Tensor, exact: Tensor) -> 
     [0, inf]. The instance is then `undecided`, unless a ray (which does not scale) proves it
     infeasible.
     """
+    if exact.all() and not exponent.any():
+        return verdict
     proof, found = verdict.certificate, verdict.certificate.upper.isfinite()
     scaled = [verdict.W, verdict.sigma, proof.upper, proof.lower, proof.multipliers]
     given = [times_power(x, exponent) for x in scaled]
@@ -96,10 +105,15 @@ def to_given_size(verdict: Verdict[Tensor], exponent: Tensor, exact: Tensor) -> 
 
 
 def _unit(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return 2^s x with largest entry in [1/2, 1), the exponents s, and whether it is exact."""
-    exponent = -torch.frexp(x.abs().flatten(1).amax(dim=1)).exponent
-    finite = x.isfinite().flatten(1).all(dim=1)
-    exponent = torch.where(finite, exponent, 0)
+    """Return 2^s x, the exponents s, and whether it is exact.
+
+    The largest entry is in [1/2, 1), or ordinary already: then s = 0.
+    """
+    largest = torch.linalg.vector_norm(x.flatten(1), ord=torch.inf, dim=1)
+    finite, exponent = largest.isfinite(), -torch.frexp(largest).exponent
+    exponent = torch.where(finite & (exponent.abs() > ORDINARY), exponent, 0)
+    if not exponent.any():
+        return x, exponent, finite
     scaled = times_power(x, exponent)
     same = (times_power(scaled, -exponent) == x).flatten(1).all(dim=1)
     return scaled, exponent, finite & same

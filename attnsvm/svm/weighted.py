@@ -74,9 +74,8 @@ def weighted(method: Method, norm: Norm, problem: SvmProblem) -> Candidate:
     one for every norm(W).
     """
     if problem.relief is None:
-        ones = ((problem.h == 1) | ~problem.inequality).all(dim=1)
-        direct = ones.all() | problem.fixed
-        if direct.all():
+        ones = ((problem.h == 1) | ~problem.inequality).all()
+        if ones or (direct := problem.fixed).all():
             return method(problem)
         if direct.any():
             parts = [at.nonzero()[:, 0] for at in (direct, ~direct)]

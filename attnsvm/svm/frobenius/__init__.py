@@ -35,11 +35,12 @@ def least_norm(problem: SvmProblem) -> Candidate:
 
     NaN where there is none.
     """
-    device, problem = problem.D.device, problem.to("cpu")
+    device = problem.D.device
+    problem = problem if device.type == "cpu" else problem.to("cpu")
     a, optimal = from_gram(problem)
-    W = torch.where(optimal[:, None, None], problem.combine(a), torch.nan)
-    a = torch.where(optimal[:, None], a, torch.nan)
-    ray = torch.full_like(a, torch.nan)
+    W, ray = problem.combine(a), torch.full_like(a, torch.nan)
+    if not optimal.all():
+        W[~optimal], a[~optimal] = torch.nan, torch.nan
     left = (~optimal & (problem.h != 0).any(dim=1)).nonzero()[:, 0]
     rows = problem.take(left)
     for k, b in enumerate(each("instance", left.tolist())):
@@ -55,11 +56,12 @@ def from_gram(problem: SvmProblem) -> tuple[Tensor, Tensor]:
 
     Rows are divided by ||d_k|| ||z_k|| rounded to a power of two, which is exact.
     """
-    D, Q = problem.D, problem.queries
-    unit_d, unit_z = (power_of_two(x.norm(dim=2)) for x in (D, Q))
-    D, Q = D / unit_d[..., None], Q / unit_z[..., None]
-    K = (D @ D.mT) * (Q @ Q.mT)
-    unit = unit_d * unit_z
+    (B, N), n = problem.h.shape, problem.n
+    unit_d, unit_z = (power_of_two(x.norm(dim=2)) for x in (problem.D, problem.Z))
+    D, Z = problem.D / unit_d[..., None], problem.Z / unit_z[..., None]
+    K = D @ D.mT
+    K.view(B, n, N // n, n, N // n).mul_((Z @ Z.mT)[:, :, None, :, None])
+    unit = unit_d * unit_z.repeat_interleave(N // n, dim=1)
     size = power_of_two((problem.h / unit).abs().amax(dim=1, keepdim=True))
     arrays = (x.cpu().numpy() for x in (K, problem.h / unit / size, problem.kind))
     with announced("solver of the Frobenius norm", 4):
