@@ -97,7 +97,12 @@ def weighted(method: Method, norm: Norm, problem: SvmProblem) -> Candidate:
         part = problem.take(at)
         fixed = part.at(level[at])
         found = method(fixed)
-        V = fixed.lifted(found.W, plain.W[at])
+        alone, lift = level[at].isinf(), plain.W[at]
+        if (
+            alone.any() and fixed.slight.any()
+        ):  # no W separates all rows, but one those that are left
+            lift = torch.where(alone[:, None, None], method(fixed.plain).W, lift)
+        V = fixed.lifted(found.W, lift)
         above, below = bounds(part, V, found.multipliers, norm)
         ray[at] = torch.where(level[at].isinf()[:, None], found.ray, ray[at])
         nearer, higher = above < upper[at], below > lower[at]
