@@ -88,7 +88,7 @@ def _least_margin_one(problem: SvmProblem, W: Tensor, norm: Norm) -> tuple[Tenso
     exactly zero. Rows with h_k <= 0 and no relief may be missed as equalities may. Where h_k < 0,
     or h_k != 0 of an equality, the problem is not homogeneous and W keeps its scale.
     """
-    limits = _without_relief(problem)
+    limits = problem.limits
     near = problem.equality | limits  # met up to rounding
     homogeneous = (torch.where(near, problem.h, 0.0) == 0).all(dim=1)
     unit = power_of_two(_largest(W))  # otherwise squares of W could underflow
@@ -128,7 +128,7 @@ def _repair(problem: SvmProblem, W: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     than rounding, or than the distance itself; the others keep a slack. The last result, (B,),
     says whether there are such rows; else distance and inverse are zero and one.
     """
-    held, limits = problem.equality, _without_relief(problem)
+    held, limits = problem.equality, problem.limits
     if not (held | limits).any():
         return torch.zeros_like(problem.h[:, 0]), torch.ones_like(problem.h[:, 0]), held.any(dim=1)
     slack = torch.where(limits, problem.margins(W) - problem.h, torch.inf)
@@ -170,11 +170,6 @@ def _distance(problem: SvmProblem, W: Tensor, held: Tensor) -> tuple[Tensor, Ten
         distance[group] = torch.where(consistent, moved, torch.inf)
         condition[group] = 1 / torch.where(apart, S, 1.0).amin(dim=1).clamp(max=1.0)
     return distance, condition
-
-
-def _without_relief(problem: SvmProblem) -> Tensor:
-    """Return which rows W may miss by rounding although they are inequalities, (B, N) bool."""
-    return problem.limits & (problem.relief is None)
 
 
 def _rounding(problem: SvmProblem) -> Tensor:

@@ -89,8 +89,8 @@ class SvmProblem:
 
     @cached_property
     def limits(self) -> Tensor:
-        """Which rows are inequalities that W = 0 meets, h_k <= 0, (B, N) bool."""
-        return self.inequality & (self.h <= 0)
+        """Which rows are inequalities without relief that W = 0 meets, h_k <= 0, (B, N) bool."""
+        return self.inequality & (self.h <= 0) & (self.relief is None)
 
     @cached_property
     def fixed(self) -> Tensor:
