@@ -21,8 +21,7 @@ CLASSES = ((10, 3, 5), (50, 4, 10))
 NORMS = ("frobenius", "nuclear", "spectral", "l1", "max", "l1.75", "schatten1.5")
 OPTIMIZERS = ("normalized_gd", "gd", "momentum", "adam", "muon", "sign_gd", "polyak", "safe_gd",
               "mirror_descent", *(f"steepest optimizer.norm={norm}" for norm in NORMS))  # fmt: skip
-TRIALS, TRAINED = 100, 24
-STEPS, REPEATS = 2000, 3  # of 200 steps the end of training would be the larger part
+TRIALS, TRAINED, REPEATS, STEPS = 100, 24, 3, 2000  # of 200 the end would be the larger part
 
 
 def main() -> None:

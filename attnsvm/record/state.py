@@ -177,9 +177,8 @@ def _on_record(folder: Path, verify: bool) -> RunState:
             with verified(folder / name, run["files"][name]):
                 pass
     except (FileNotFoundError, NotADirectoryError):
-        if message := obstacle(folder):
-            return RunState("corrupt", message)
-        return RunState("missing", "no record on disk")
+        message = obstacle(folder)
+        return RunState("corrupt" if message else "missing", message or "no record on disk")
     except (CorruptRecordError, OSError) as error:
         return RunState("corrupt", shortened(error), run)
     return RunState("done", "", run)
@@ -197,10 +196,11 @@ def obstacle(folder: Path) -> str:
             return shortened(f"{below}: is {kind}; must be a folder")
         try:
             for name in sorted(os.listdir(below)):
-                kind = kind_of(below / name)
                 written = name in FILES or name.endswith(WRITTEN_BY_HYDRA)
-                if written and kind not in ("a file", "nothing"):
+                if written and (kind := kind_of(below / name)) not in ("a file", "nothing"):
                     return shortened(f"{below / name}: is {kind}; must be a file")
+                if name.endswith(WRITTEN_BY_HYDRA) and not os.access(below / name, os.W_OK):
+                    return shortened(f"{below / name}: must be a file that can be written")
         except FileNotFoundError:
             return ""
         except OSError as error:

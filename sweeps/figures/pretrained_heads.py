@@ -200,7 +200,8 @@ def _against(svm: str, tables: Tables, axes: CellAxes) -> Figure:
     table = table[(table["svm"] == svm) & table["mean"].notna()]
     rank = table.groupby(["svm_norm", "null"])["mean"].rank(method="first", pct=True)
     table = table.assign(
-        x=table["null"].map({name: i for i, name in enumerate(SHOWN)}) + 0.85 * (rank - 0.5),
+        x=table["null"].map({k: i for i, k in enumerate(SHOWN)}).astype(float)
+        + 0.85 * (rank - 0.5),
         curve=named(table["null"], SHOWN),
         norm=named(table["svm_norm"], {"frobenius": "Frobenius norm", "nuclear": "nuclear norm"}),
     )
