@@ -142,11 +142,11 @@ def attention(
     """Return softmax(scale Q K^T + mask) V, with a gradient that is exact where it saturates.
 
     Shape (..., L, Ev). For use in place of `torch.nn.functional.scaled_dot_product_attention`.
-    Relative errors of gradients are a few hundred eps, until they underflow, while scale <|q|, |k|>
-    is at most 1e6 in float32 and 1e10 in float64: eps of float64 if an argument is, otherwise of
-    float32; and the rounding of results to the dtype of the arguments. Keys that agree to n digits
-    cost n digits of the gradient in the queries. The attention (..., L, S) is kept for the backward
-    pass. There are no second derivatives.
+    Relative errors of gradients are a few hundred eps, until they underflow, while
+    scale sum_i abs(q_i k_i) is at most 1e6 in float32 and 1e10 in float64: eps of float64 if an
+    argument is, otherwise of float32; and the rounding of results to the dtype of the arguments.
+    Keys that agree to n digits cost n digits of the gradient in the queries. The attention
+    (..., L, S) is kept for the backward pass. There are no second derivatives.
 
     Parameters
     ----------

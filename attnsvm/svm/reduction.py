@@ -23,7 +23,7 @@ from attnsvm.svm.solution import Candidate, Method, SvmStatus, Verdict
 from attnsvm.svm.tolerances import FAINT_ROW
 
 ORDINARY = 30
-"""Entries whose size is between 2^-30 and 2^30 need not be scaled."""
+"""Exponent of entries that need not be scaled, where no power of them is taken."""
 
 REPRESENTED = 1000
 """Largest |k| for which 2^k is certainly a float64."""
@@ -38,14 +38,15 @@ TINY_W = 1e-150
 """Least ||W|| for the thin spectrum: below it squares could underflow."""
 
 
-def to_unit_size(problem: SvmProblem) -> tuple[SvmProblem, Tensor, Tensor]:
+def to_unit_size(problem: SvmProblem, ordinary: int = 0) -> tuple[SvmProblem, Tensor, Tensor]:
     """Return the scaled problem, the exponents s + t (B,), and whether scaling was exact (B,).
 
+    Entries whose largest is between 2^-ordinary and 2^ordinary stay as they are.
     All rows become padding if an instance cannot be scaled exactly (its entries span more than
     float64's range, or a token difference overflows) or if a row is too small beside the others.
     """
-    D, s, exact_D = _unit(problem.D)
-    Z, t, exact_Z = _unit(problem.Z)
+    D, s, exact_D = _unit(problem.D, ordinary)
+    Z, t, exact_Z = _unit(problem.Z, ordinary)
     same = D is problem.D and Z is problem.Z
     scaled = problem if same else replace(problem, D=D, Z=Z)
     faint, exact = (problem.kind != PADDING) & (scaled.scale < FAINT_ROW), exact_D & exact_Z
@@ -104,14 +105,14 @@ def to_given_size(verdict: Verdict[Tensor], exponent: Tensor, exact: Tensor) -> 
     )
 
 
-def _unit(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _unit(x: Tensor, ordinary: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return 2^s x, the exponents s, and whether it is exact.
 
     The largest entry is in [1/2, 1), or ordinary already: then s = 0.
     """
     largest = torch.linalg.vector_norm(x.flatten(1), ord=torch.inf, dim=1)
     finite, exponent = largest.isfinite(), -torch.frexp(largest).exponent
-    exponent = torch.where(finite & (exponent.abs() > ORDINARY), exponent, 0)
+    exponent = torch.where(finite & (exponent.abs() > ordinary), exponent, 0)
     if not exponent.any():
         return x, exponent, finite
     scaled = times_power(x, exponent)

@@ -25,7 +25,7 @@ from attnsvm.svm.frobenius import least_norm
 from attnsvm.svm.interior_point import LARGE, cones, constraint_generation
 from attnsvm.svm.problem import SvmProblem, finite_part, multi_token, single_token
 from attnsvm.svm.rank_constrained import of_rank
-from attnsvm.svm.reduction import WIDE, in_span, to_given_size, to_unit_size
+from attnsvm.svm.reduction import ORDINARY, WIDE, in_span, to_given_size, to_unit_size
 from attnsvm.svm.solution import ArrayT, Candidate, Judge, Method, SvmSolution, Verdict, over_fields
 from attnsvm.svm.tolerances import ACTIVE, GAP, RANK_TOLERANCE, ROUNDING
 from attnsvm.svm.weighted import weighted, with_margins, with_offsets
@@ -280,7 +280,7 @@ def solve(
     if not 0 < rank_tolerance < 1:
         raise ValueError(f"rank_tolerance={rank_tolerance!r}: must be > 0 and < 1")
     begin = time.perf_counter()
-    scaled, exponent, exact = to_unit_size(problem)
+    scaled, exponent, exact = to_unit_size(problem, ORDINARY if norm.name == "frobenius" else 0)
     method = method_of(norm, scaled.N, scaled.d)
     judge = partial(certify, norm=norm, gap=gap, rank_tolerance=rank_tolerance)
     if m is not None and m < problem.d:
