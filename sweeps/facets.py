@@ -272,11 +272,9 @@ def stacked(
         ink = look.pop("ink", "black")
         look.pop("always", None)
         share = rows["share"].to_numpy(float)
-        (ax.barh if horizontal else ax.bar)(places, share, 0.8, start, **look)
-        for place, part, count, begin in zip(places, share, rows["count"], start, strict=True):
-            if part >= least:
-                x, y = (begin + part / 2, place) if horizontal else (place, begin + part / 2)
-                ax.text(x, y, f"{count:.0f}", ha="center", va="center", fontsize=6.5, color=ink)
+        drawn = (ax.barh if horizontal else ax.bar)(places, share, 0.8, start, **look)
+        counts = rows["count"].map("{:.0f}".format).where(share >= least, "")
+        ax.bar_label(drawn, counts, label_type="center", fontsize=6.5, color=ink)
         start = start + share
     ax.grid(False)
     return values

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from attnsvm.cli.help import experiments
 from attnsvm.record import duration, write_atomically
@@ -19,28 +19,23 @@ from .report import write_report
 from .report.page import render
 
 
-class Outcome(NamedTuple):
-    """How the run of one experiment ended."""
+def run_experiment(name: str, directory: Path, overrides: Sequence[str]) -> tuple[int, float]:
+    """Run the sweep `name` into `directory`/name in its own process, with its log on the screen.
 
-    name: str
-    exit_code: int
-    wall_s: float
-
-
-def run_experiment(name: str, directory: Path, overrides: Sequence[str]) -> Outcome:
-    """Run the sweep `name` into `directory`/name in its own process, with its log on the screen."""
+    Returns the exit code and the wall seconds.
+    """
     command = [sys.executable, "-m", "attnsvm", f"sweep={name}"]
     command += [f"hydra.sweep.dir={directory / name}", *overrides]
     begin = time.perf_counter()
     code = subprocess.run(command, check=False).returncode
-    return Outcome(name, code, time.perf_counter() - begin)
+    return code, time.perf_counter() - begin
 
 
-def _section(directory: Path, outcome: Outcome) -> dict[str, Any]:
+def _section(directory: Path, name: str, wall_s: float) -> dict[str, Any]:
     """Return the part of the page on one experiment; `warning` says what is missing."""
-    section = {"name": outcome.name, "wall": duration(outcome.wall_s)}
+    section = {"name": name, "wall": duration(wall_s)}
     try:
-        frames = aggregate.load(directory / outcome.name)
+        frames = aggregate.load(directory / name)
     except FileNotFoundError as error:
         empty = {"question": "", "pictures": (), "has_report": False}
         return section | empty | {"warning": str(error)}
@@ -64,17 +59,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("overrides", nargs="*", help="for all of them, e.g. trials=20")
     chosen = parser.parse_args(argv)
     names = chosen.only or every
-    outcomes = [run_experiment(name, chosen.directory, chosen.overrides) for name in names]
-    total = duration(sum(outcome.wall_s for outcome in outcomes))
-    sections = [_section(chosen.directory, outcome) for outcome in outcomes]
+    ended = [run_experiment(name, chosen.directory, chosen.overrides) for name in names]
+    codes, walls = zip(*ended, strict=True)
+    sections = [_section(chosen.directory, *one) for one in zip(names, walls, strict=True)]
     chosen.directory.mkdir(parents=True, exist_ok=True)
     page = chosen.directory / "overview.html"
-    write_atomically(page, render("overview.html", sections=sections, total=total).encode())
-    for outcome in outcomes:
-        state = "complete" if outcome.exit_code == 0 else f"exit code {outcome.exit_code}"
-        sys.stdout.write(f"{outcome.name:24} {outcome.wall_s:7.1f} s  {state}\n")
+    html = render("overview.html", sections=sections, total=duration(sum(walls)))
+    write_atomically(page, html.encode())
+    for name, code, wall_s in zip(names, codes, walls, strict=True):
+        state = "complete" if code == 0 else f"exit code {code}"
+        sys.stdout.write(f"{name:24} {wall_s:7.1f} s  {state}\n")
     sys.stdout.write(f"overview {page}\n")
-    return int(any(outcome.exit_code for outcome in outcomes))
+    return int(any(codes))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ from attnsvm.cli.help import experiments
 from attnsvm.sweeps import overview, style
 from attnsvm.sweeps.aggregate import load
 from attnsvm.sweeps.figures import figure_module
-from attnsvm.sweeps.overview import Outcome
 from docs import gallery
 from tests.command import ran
 from tests.quick import quick
@@ -104,13 +103,13 @@ def test_a_picture_too_rich_for_a_small_copy_is_refused():
 
 def test_the_command_writes_the_page_and_names_what_lacks(folder, tmp_path, monkeypatch, capsys):
     run("rank_vs_d", folder)
-    monkeypatch.setattr(overview, "run_experiment", lambda name, *_: Outcome(name, 0, 1.0))
+    monkeypatch.setattr(overview, "run_experiment", lambda *_: (0, 1.0))
     asked = ["--directory", str(folder), "--only", "rank_vs_d"]
     assert overview.main(asked) == 0
     text = (folder / "overview.html").read_text()
     assert text.count("<figure ") == 2
     assert "attnsvm sweep=rank_vs_d" in text
-    monkeypatch.setattr(overview, "run_experiment", lambda name, *_: Outcome(name, 1, 1.0))
+    monkeypatch.setattr(overview, "run_experiment", lambda *_: (1, 1.0))
     assert overview.main(["--directory", str(tmp_path), *asked[2:]]) == 1
     assert "exit code 1" in capsys.readouterr().out
     assert "rank_vs_d: no such folder" in (tmp_path / "overview.html").read_text()
