@@ -121,8 +121,6 @@ class AttnsvmSweeper(Sweeper):
         SweepIncompleteError at the end, if a cell has no complete record.
         """
         from attnsvm.cli.dry_run import log_plan
-        from attnsvm.sweeps.cells import fields_of
-        from attnsvm.sweeps.status import progress
 
         given = OverridesParser.create(config_loader=self.composer).parse_overrides(
             [*(f"{key}={value}" for key, value in self.params.items()), *arguments]
@@ -136,6 +134,9 @@ class AttnsvmSweeper(Sweeper):
         if any(config.dry_run for config in configs.values()):
             log_plan(self.folder, cells, configs)
             return
+        from attnsvm.sweeps.cells import fields_of  # pandas, which a dry run does not need
+        from attnsvm.sweeps.status import progress
+
         check_folder(self.composed, self.folder, configs.values())
         for name, config in configs.items():
             if run_state(self.folder / name, verify=False).state != "done":
