@@ -80,6 +80,10 @@ def test_interpolation_of_least_frobenius_norm_is_the_pseudo_inverse():
     solution = attnsvm.solve_least_norm(norm="frobenius", equalities=(C, e))
     expected = torch.linalg.pinv(C.flatten(2)) @ e[..., None]
     torch.testing.assert_close(solution.W.flatten(1), expected[..., 0], rtol=1e-11, atol=1e-12)
+    w = cp.Variable(C[0, 0].numel())
+    problem = cp.Problem(cp.Minimize(cp.norm(w)), [C[0].flatten(1).numpy() @ w == e[0].numpy()])
+    for solver, error in (("CLARABEL", 1e-7), ("SCS", 1e-4)):
+        assert problem.solve(solver=solver) == pytest.approx(float(solution.objective), rel=error)
 
 
 @pytest.mark.parametrize(("p", "q"), [(1, 5), (5, 1), (1, 1)])
