@@ -110,10 +110,10 @@ def test_two_layers_with_residual_connections(dtype, size):
     ((), {"is_causal": True}),
     ((torch.arange(4)[None] < 2,), {}),
     ((torch.ones(3, 4).tril(-1).bool(),), {}),  # a query without a key
-    ((normal(2, 1, 4, seed=9).requires_grad_(),), {}),
+    ((normal(2, 1, 1, 4, seed=9).requires_grad_(),), {}),
 ])  # fmt: skip
 def test_unsaturated_it_is_that_of_torch_and_leading_axes_broadcast(masks, options):
-    shapes = (2, 2, 3, 2), (2, 4, 2), (2, 1, 4, 3), (2, 2, 3, 3)
+    shapes = (1, 3, 2), (2, 4, 2), (2, 1, 4, 3), (2, 2, 3, 3)
     *given, r = (normal(*shape, seed=at).requires_grad_() for at, shape in enumerate(shapes))
     ours = attention(*given, *masks, **options)
     theirs = THEIRS(*(x.expand(2, 2, -1, -1) for x in given), *masks, **options)

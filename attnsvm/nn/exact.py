@@ -99,7 +99,7 @@ def softmax_of(Q: Tensor, K: Tensor, bias: Tensor, scale: float) -> tuple[Tensor
     high, low = coarse @ keys.mT, coarse @ rest.mT + fine @ K.mT
     logits = (high + low) * scale + bias
     top = logits.argmax(-1, keepdim=True)
-    parts = high, low, bias.expand_as(logits)
+    parts = (part.expand_as(logits) for part in (high, low, bias))
     high, low, bias = (part - part.gather(-1, top) for part in parts)
     softmax = ((high + low) * scale + bias).softmax(-1)
     return softmax.masked_fill(logits.gather(-1, top) == -torch.inf, 0.0), top
@@ -123,6 +123,7 @@ def rises(above: Tensor, value: Tensor, top: Tensor) -> Tensor:
     `above` has the r (..., L, Ev), `value` the v (..., S, Ev); `top` has shape (..., L, 1).
     """
     g = above @ value.mT
+    top = top.expand(*g.shape[:-1], 1)
     rise = g - g.gather(-1, top)
     largest = value.abs().amax(-1).unsqueeze(-2).expand_as(g)  # a norm would underflow
     terms = above.abs().sum(-1, keepdim=True) * (largest + largest.gather(-1, top))
@@ -173,10 +174,8 @@ def attention(
     given = [query, key, value, *([] if attn_mask is None else [attn_mask])]
     if not _fit(*given):
         found = ", ".join(f"{x.dtype} {tuple(x.shape)}" for x in given)
-        must = (
-            "floating point (..., L, E), (..., S, E), (..., S, Ev), or bool (..., L, S); E, S > 0"
-        )
-        raise ValueError(f"query, key, value, attn_mask: {found}; must be {must}")
+        must = "floating point (..., L, E), (..., S, E), (..., S, Ev), or bool (..., L, S)"
+        raise ValueError(f"query, key, value, attn_mask: {found}; must be {must}; E, Ev, S > 0")
     mask = query.new_zeros(1, 1) if attn_mask is None else attn_mask
     if is_causal:
         mask = query.new_ones(query.shape[-2], key.shape[-2], dtype=torch.bool).tril()
@@ -194,5 +193,5 @@ def _fit(query: Tensor, key: Tensor, value: Tensor, *masks: Tensor) -> bool:
         whole = np.broadcast_shapes(logits, *(mask.shape for mask in masks))
     except ValueError:
         return False
-    same = (width, count, whole) == (E, S, logits) and S * E > 0
+    same = (width, count, whole) == (E, S, logits) and S * E * value.shape[-1] > 0
     return same and all(tensor.is_floating_point() for tensor in numbers)

@@ -34,7 +34,7 @@ from attnsvm.svm.problem import SvmProblem, power_of_two
 from attnsvm.svm.reduction import coordinates, is_thin, spectrum
 from attnsvm.svm.solution import Candidate, Certificate, SvmStatus, Verdict
 
-HELD = 3  # rounds in which rows are held
+HELD = 10  # rounds in which rows are held
 MANY = 256  # with more equality rows, of d^2 entries each, a Gram matrix is used to save memory
 
 
@@ -90,7 +90,7 @@ def _least_margin_one(problem: SvmProblem, W: Tensor, norm: Norm) -> tuple[Tenso
     """
     limits = problem.limits
     near = problem.equality | limits  # met up to rounding
-    homogeneous = (torch.where(near, problem.h, 0.0) == 0).all(dim=1)
+    homogeneous = problem.homogeneous
     unit = power_of_two(_largest(W))  # otherwise squares of W could underflow
     W = W / torch.where(homogeneous, unit, 1.0)[:, None, None]
     size = W.flatten(1).norm(dim=1)
@@ -124,11 +124,12 @@ def _least_margin_one(problem: SvmProblem, W: Tensor, norm: Norm) -> tuple[Tenso
 def _repair(problem: SvmProblem, W: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return ||W - W'||_F to a feasible W', 1 / the least singular value of the rows held, and any.
 
-    At W' the equalities hold exactly, and of the rows with h_k <= 0 those that are not met by more
-    than rounding, or than the distance itself; the others keep a slack. The last result, (B,),
-    says whether there are such rows; else distance and inverse are zero and one.
+    At W' the equalities hold exactly, and of the rows with h_k <= 0 (all where W keeps its scale)
+    those that are not met by more than rounding, or than the distance itself; the others keep a
+    slack. The last result, (B,), says whether any are held; else the others are zero and one.
     """
-    held, limits = problem.equality, problem.limits
+    held = problem.equality
+    limits = problem.limits | (problem.separating & ~problem.homogeneous[:, None])
     if not (held | limits).any():
         return torch.zeros_like(problem.h[:, 0]), torch.ones_like(problem.h[:, 0]), held.any(dim=1)
     slack = torch.where(limits, problem.margins(W) - problem.h, torch.inf)
@@ -198,9 +199,10 @@ def _upper(
 ) -> Tensor:
     """Return an upper bound of the least norm from a W with an exactly feasible W' at `distance`.
 
-    norm(W') <= norm(W) + c ||W' - W||_F, c = `norm.spread`, and the margins of W' are at least
-    h_k - s_k ||W' - W||_F; scaled to least margin one it is feasible. `spectrum` has the singular
-    values of a matrix, and its distance from W, which adds c times that distance to its norm.
+    norm(W') <= norm(W) + c ||W' - W||_F, c = `norm.spread`. W' is feasible where W keeps its scale;
+    else its margins are at least h_k - s_k ||W' - W||_F, and it is scaled to least margin one.
+    `spectrum` has the singular values of a matrix, and its distance from W, which adds c times that
+    distance to its norm.
     """
     spread = norm.spread(max(problem.size))
     sigma, rest = spectrum
@@ -210,7 +212,8 @@ def _upper(
         size = norm.of_spectrum(sigma)
     else:
         size, rest = norm.value(W.nan_to_num(0.0)), torch.zeros_like(rest)
-    lost = torch.where(problem.separating, problem.scale / problem.h, 0.0).amax(dim=1) * distance
+    scaled = problem.separating & problem.homogeneous[:, None]
+    lost = torch.where(scaled, problem.scale / problem.h, 0.0).amax(dim=1) * distance
     upper = (size + spread * (rest + distance)) / (1 - lost)
     return torch.where(lost < 1, upper, torch.inf)
 

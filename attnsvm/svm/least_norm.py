@@ -71,15 +71,16 @@ def solve_least_norm(
     ValueError
         Shapes that do not fit, numbers that are not real or not finite, and neither A nor C.
     """
-    C, e = equalities if isinstance(equalities, tuple | list) else (None, None)
-    if equalities is not None and (C is None or e is None or len(equalities) != 2):
+    is_pair = isinstance(equalities, tuple | list) and len(equalities) == 2
+    C, e = equalities if equalities is not None and is_pair else (None, None)
+    if equalities is not None and (C is None or e is None):
         raise ConfigError("equalities: must be (C, e)")
     groups = [("A", A, "b", b, INEQUALITY), ("C", C, "e", e, EQUALITY)]
     groups = [group for group in groups if group[1] is not None]
     if not groups or (A is None) != (b is None):
         raise ConfigError("A: must be given with b, or left out with it where there are equalities")
     factors = isinstance(groups[0][1], tuple)
-    given = Given(groups[0][1][0] if factors else groups[0][1], 2 if factors else 3)
+    given = Given(groups[0][1][0] if factors else groups[0][1], 2 if factors else 3, groups[0][0])
     parts = [_rows(given, *group, factors) for group in groups]
     if len(sizes := {(part.B, *part.size) for part in parts}) > 1:
         raise ConfigError(f"C: must have the batch and the p, q of A; they are {sizes}")
@@ -151,12 +152,16 @@ def from_cvxpy(
     ConfigError
         Why the problem is not of this form.
     """
+    from scipy.sparse import csc_matrix  # its import is slow
+
     variables = problem.variables()
     if len(variables) != 1:
         raise ConfigError(f"problem: {len(variables)} variables; must be one, the X of the norm")
     X = variables[0]
     if held := [name for name, value in X.attributes.items() if value not in (False, None)]:
         raise ConfigError(f"problem: {X.name()} has {held[0]}; must be a constraint")
+    if X.ndim > 2:
+        raise ConfigError(f"problem: {X.name()} has {X.ndim} axes; must be a matrix or a vector")
     norm = _norm_name(problem.objective, X)
     shape = (*X.shape, 1, 1)[:2]
     groups: dict[bool, list[tuple[Any, Any]]] = {False: [], True: []}
@@ -171,7 +176,7 @@ def from_cvxpy(
             if (at_zero := constraint.expr.value) is None:
                 raise ConfigError(f"problem: {constraint}; must have values of its parameters")
             slope = constraint.expr.grad.get(X)
-            J = np.zeros((X.size, constraint.expr.size)) if slope is None else slope.toarray()
+            J = csc_matrix((X.size, constraint.expr.size) if slope is None else slope).toarray()
             rows = np.stack([row.reshape(shape, order="F") for row in J.T])
             right = -np.ravel(at_zero, order="F")
             groups[sign == 0].append((rows * (sign or 1), right * (sign or 1)))

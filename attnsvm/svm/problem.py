@@ -93,10 +93,14 @@ class SvmProblem:
         return self.inequality & (self.h <= 0) & (self.relief is None)
 
     @cached_property
+    def homogeneous(self) -> Tensor:
+        """Which problems have h_k = 0 in all rows but separating ones, (B,) bool."""
+        return (self.separating | (self.h == 0)).all(dim=1)
+
+    @cached_property
     def fixed(self) -> Tensor:
         """Which problems are not homogeneous and have rows with h_k <= 0, (B,) bool."""
-        fixed = self.inequality & (self.h < 0) | (self.equality & (self.h != 0))
-        return fixed.any(dim=1) & self.limits.any(dim=1)
+        return ~self.homogeneous & self.limits.any(dim=1)
 
     @cached_property
     def trivial(self) -> Tensor:

@@ -197,13 +197,13 @@ def _single_token(given: Given, X: Any, Z: Any, selected: Any, mask: Any) -> tup
 class Given:
     """Array type, device and batch axis of the user's input; results get the same.
 
-    The first array, of a single instance, has `ndim` axes.
+    The first array, `name`, has `ndim` axes if of a single instance.
     """
 
-    def __init__(self, X: Any, ndim: int = 3) -> None:
+    def __init__(self, X: Any, ndim: int = 3, name: str = "X") -> None:
         self.is_torch = isinstance(X, Tensor)
         self.device = X.device if isinstance(X, Tensor) else torch.device("cpu")
-        self.single = self._tensor("X", X).ndim == ndim
+        self.single = self._tensor(name, X).ndim == ndim
 
     def batch(self, name: str, array: Any, optional: bool = False) -> Any:
         """Return the array as a batched tensor; None where an optional one is not given."""

@@ -192,7 +192,7 @@ def _of_values(x: Array, tau: float, p: float) -> tuple[Array, Array, Mask]:
     if p == math.inf:
         ordered = np.sort(x)[::-1]
         levels = (np.cumsum(ordered) - tau) / np.arange(1, len(x) + 1)
-        t = max(float(levels[np.flatnonzero(ordered > levels)[-1]]), 0.0)
+        t = max(float(levels[np.flatnonzero(ordered >= levels)[-1]]), 0.0)
         bound = x > t
         return np.minimum(x, t), (~bound).astype(float), bound
     low, high = np.zeros(len(x)), x.copy()

@@ -133,7 +133,8 @@ class Rows:
 
         The lower triangle of K counts; K is overwritten.
         """
-        K.tril_().diagonal(0, 1, 2).add_(self.on_inequalities(s / a)[..., 0])
+        ratio = torch.where(self.real, self.on_inequalities(s / a), 1.0)  # padding is zero in K
+        K.tril_().diagonal(0, 1, 2).add_(ratio[..., 0])
         K = K + K.tril(-1).mT
         L = cholesky(K + torch.diag_embed(RIDGE * K.diagonal(0, 1, 2)))
 

@@ -98,10 +98,10 @@ def followed(problem: SvmProblem, W: Tensor, a: Tensor, norm: Norm) -> tuple[Ten
 def _held(problem: SvmProblem, W: Tensor, a: Tensor) -> SvmProblem:
     """Return the problem with equalities for active rows, where W keeps its scale.
 
-    That is where some h_k <= 0 (`SvmProblem.fixed`). Active rows are those whose multipliers are
-    larger than their slacks, both relative.
+    That is where problems are not homogeneous. Active rows are those whose multipliers are larger
+    than their slacks, both relative.
     """
-    rows = problem.inequality & problem.fixed[:, None]
+    rows = problem.inequality & ~problem.homogeneous[:, None]
     if not rows.any():
         return problem
     weight = a * problem.scale
