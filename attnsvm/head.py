@@ -131,8 +131,7 @@ class Vocabulary(Head):
 
     def draw(self, generator: Generator, d: int) -> Parameters:
         """Return five rows uniform on the unit sphere, with the label 0."""
-        C = torch.randn(5, d, generator=generator, dtype=torch.float32)
-        return {"C": (C / C.norm(dim=1, keepdim=True)).double(), "y": torch.zeros(1).double()}
+        return {"C": unit_vector(generator, 5, d), "y": torch.zeros(1).double()}
 
     def value(self, o: Tensor, parameters: Parameters) -> Tensor:
         """Return -log(1 + sum_{k != y} e^((c_k - c_y)^T o))."""
@@ -232,8 +231,7 @@ class Module(Head):
             module = self.module(o.shape[-1])
 
         def one(parameters: Parameters, o: Tensor) -> Tensor:
-            output: Tensor = functional_call(module, parameters, (o,))
-            return output.squeeze(-1)
+            return functional_call(module, parameters, (o,)).squeeze(-1)
 
         return vmap(one)(parameters, o)
 
@@ -250,11 +248,10 @@ class Mlp(Module):
         return nn.Sequential(nn.Linear(d, self.width), nn.GELU(), nn.Linear(self.width, 1))
 
 
-def unit_vector(generator: Generator, d: int) -> Tensor:
-    """Return a vector uniform on the unit sphere of R^d, normalised in float32, then float64."""
-    v = torch.randn(d, generator=generator, dtype=torch.float32)
-    unit: Tensor = v / v.norm()
-    return unit.double()
+def unit_vector(generator: Generator, *shape: int) -> Tensor:
+    """Return a draw uniform on the unit sphere along the last axis; float64, of float32 numbers."""
+    v = torch.randn(shape, generator=generator, dtype=torch.float32)
+    return (v / v.norm(dim=-1, keepdim=True)).double()
 
 
 def _times_vector(o: Tensor, v: Tensor) -> Tensor:

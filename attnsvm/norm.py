@@ -143,8 +143,7 @@ def _power_norm(x: Tensor, p: float) -> Tensor:
         return x.abs().sum(-1) if p == 1 else x.abs().amax(-1)
     largest = x.abs().amax(-1, keepdim=True)
     unit = torch.where(largest > 0, largest, 1.0)
-    size: Tensor = torch.linalg.vector_norm(x / unit, ord=p, dim=-1)
-    return size * unit[..., 0]
+    return torch.linalg.vector_norm(x / unit, ord=p, dim=-1) * unit[..., 0]
 
 
 def _steepest(x: Tensor, p: float) -> Tensor:

@@ -109,10 +109,3 @@ def head_of_labels(head: Head, model: Model, data: str) -> LabelHead:
 def normal(generator: Generator, *shape: int) -> Tensor:
     """Return a standard normal draw, float32."""
     return torch.randn(*shape, generator=generator, dtype=torch.float32)
-
-
-def unit_rows(generator: Generator, *shape: int) -> Tensor:
-    """Return a draw uniform on the unit sphere along the last axis, float64."""
-    rows = normal(generator, *shape)
-    unit: Tensor = rows / rows.norm(dim=-1, keepdim=True)
-    return unit.double()

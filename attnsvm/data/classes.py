@@ -13,8 +13,8 @@ from torch import Generator, Tensor
 from torch.nn.functional import pad
 
 from attnsvm.config.groups import ClassesConfig
-from attnsvm.data.base import Drawn, Seeded, check_own_scores, normal, unit_rows
-from attnsvm.head import Head, RowScores
+from attnsvm.data.base import Drawn, Seeded, check_own_scores, normal
+from attnsvm.head import Head, RowScores, unit_vector
 from attnsvm.model import LinearClassifier, Model
 from attnsvm.problem import ProblemBatch
 
@@ -52,7 +52,7 @@ class Classes(Seeded):
 
     def labelled(self, generator: Generator) -> tuple[Tensor, Tensor]:
         """Return points (n, d), float64, and their labels (n,), int64."""
-        teacher = unit_rows(generator, self.K, self.d)
+        teacher = unit_vector(generator, self.K, self.d)
         g = normal(generator, self.n, self.d).double() / self.d**0.5
         g *= torch.logspace(0, -math.log10(self.condition) / 2, self.d, dtype=torch.float64)
         if self.points == "rademacher":
@@ -79,7 +79,7 @@ class Contexts(Classes):
         """Draw contexts, labels, scores."""
         drawn = super().draw(generator, head)
         if self.scores == "random":
-            v = unit_rows(generator, *drawn.Z.shape)
+            v = unit_vector(generator, *drawn.Z.shape)
             return dataclasses.replace(drawn, head_parameters={"v": v})
         return drawn
 

@@ -6,8 +6,8 @@ import torch
 from torch import Generator, Tensor
 
 from attnsvm.config import ConfigError
-from attnsvm.data.base import Drawn, Seeded, check_v, normal, unit_rows
-from attnsvm.head import Head
+from attnsvm.data.base import Drawn, Seeded, check_v, normal
+from attnsvm.head import Head, unit_vector
 from attnsvm.model import Model
 from attnsvm.problem import ProblemBatch
 
@@ -60,8 +60,8 @@ class Planted(Seeded):
 
     def _one(self, generator: Generator) -> tuple[Tensor, Tensor, Tensor]:
         """Return the tokens (T, d), the query (d,) and the label of one sample."""
-        z = unit_rows(generator, self.d - 1)
-        u = unit_rows(generator, self.T, self.d - 1)
+        z = unit_vector(generator, self.d - 1)
+        u = unit_vector(generator, self.T, self.d - 1)
         relevant = int(torch.randint(self.T, (), generator=generator))
         label = 1.0 if normal(generator, 1).item() > 0 else -1.0
         mixed = self.signal * z + u[relevant]

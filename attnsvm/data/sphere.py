@@ -4,8 +4,8 @@ import torch
 from torch import Generator, Tensor
 
 from attnsvm.config import ConfigError
-from attnsvm.data.base import Drawn, Seeded, check_v, normal, unit_rows
-from attnsvm.head import Head
+from attnsvm.data.base import Drawn, Seeded, check_v, normal
+from attnsvm.head import Head, unit_vector
 from attnsvm.linalg import one_thread, orthonormal
 
 
@@ -17,11 +17,11 @@ class Sphere(Seeded):
         parameters = head.draw(generator, self.d)
         if head.LABELS_FIRST:
             Y = self.labels(generator, (self.n,))
-            X = unit_rows(generator, self.n, self.T, self.d)
+            X = unit_vector(generator, self.n, self.T, self.d)
         else:
-            X = unit_rows(generator, self.n, self.T, self.d)
+            X = unit_vector(generator, self.n, self.T, self.d)
             Y = self.labels(generator, (self.n,))
-        return Drawn(X, unit_rows(generator, self.n, self.d), Y, parameters)
+        return Drawn(X, unit_vector(generator, self.n, self.d), Y, parameters)
 
     def labels(self, generator: Generator, shape: tuple[int, ...]) -> Tensor:
         """Return signs of normal draws."""
@@ -62,8 +62,8 @@ class Prompt(Seeded):
     def draw(self, generator: Generator, head: Head) -> Drawn:
         """Draw head, tokens, the query."""
         parameters = head.draw(generator, self.d)
-        X = unit_rows(generator, self.n, self.T, self.d)
-        Z = unit_rows(generator, 1, self.d).expand(self.n, -1).contiguous()
+        X = unit_vector(generator, self.n, self.T, self.d)
+        Z = unit_vector(generator, 1, self.d).expand(self.n, -1).contiguous()
         return Drawn(X, Z, self.labels(generator, (self.n,)), parameters)
 
 
@@ -88,7 +88,7 @@ class Orthonormal(Seeded):
             X = torch.linalg.svd(X)[0]
         else:
             X = torch.linalg.svd(X.mT, full_matrices=False)[0].mT
-        Z = unit_rows(generator, self.n, self.d)
+        Z = unit_vector(generator, self.n, self.d)
         return Drawn(X.double().contiguous(), Z, self.labels(generator, (self.n,)), parameters)
 
 
@@ -103,7 +103,7 @@ class PathsFar(Seeded):
         parameters = head.draw(generator, self.d)
         X = 0.3 * normal(generator, self.n, self.T, self.d)
         X += torch.tensor([[[-1.0, 0.0]], [[1.0, 0.0]]])
-        Z = unit_rows(generator, self.n, self.d)
+        Z = unit_vector(generator, self.n, self.d)
         return Drawn(X.double(), Z, self.labels(generator, (self.n,)), parameters)
 
 
@@ -119,5 +119,5 @@ class PathsNear(Seeded):
         X = 0.5 * normal(generator, self.n, self.T, self.d)
         X[:, 1:] += torch.tensor([-1.0, 0.0])
         X[:, 0] = torch.tensor([[1.0, 0.5], [1.0, -0.5]])
-        Z = unit_rows(generator, self.n, self.d)
+        Z = unit_vector(generator, self.n, self.d)
         return Drawn(X.double(), Z, self.labels(generator, (self.n,)), parameters)

@@ -6,8 +6,8 @@ from typing import ClassVar
 import torch
 from torch import Generator, Tensor
 
-from attnsvm.data.base import Drawn, LabelHead, Seeded, head_of_labels, normal, unit_rows
-from attnsvm.head import Head
+from attnsvm.data.base import Drawn, LabelHead, Seeded, head_of_labels, normal
+from attnsvm.head import Head, unit_vector
 from attnsvm.linalg import one_thread
 from attnsvm.model import Model
 from attnsvm.problem import ProblemBatch
@@ -47,7 +47,7 @@ class Vocabulary(Seeded):
 
     def vocabulary(self, generator: Generator) -> Tensor:
         """Draw the embeddings (K, d)."""
-        E = unit_rows(generator, self.K, self.d)
+        E = unit_vector(generator, self.K, self.d)
         if self.embeddings == "orthonormal":
             E = torch.linalg.svd(normal(generator, self.K, self.d).double(), full_matrices=False)[2]
         return E

@@ -149,8 +149,7 @@ def selection_counts(batch: ProblemBatch) -> list[int]:
 
 def every_selection(mask: Tensor) -> Tensor:
     """Return every choice of one admissible token a sample, (P, n)."""
-    products: Tensor = torch.cartesian_prod(*(row.nonzero()[:, 0] for row in mask))
-    return products.reshape(-1, len(mask))
+    return torch.cartesian_prod(*(row.nonzero()[:, 0] for row in mask)).reshape(-1, len(mask))
 
 
 def _reached(batch: ProblemBatch, starts: int, parameterization: str, steps: int) -> list[Tensor]:

@@ -200,8 +200,7 @@ def _inverse(x: Tensor, z: Tensor) -> Tensor:
     rows = x.flatten(0, 1)
     gram = (rows @ rows.mT) * (z @ z.mT).repeat_interleave(T, 0).repeat_interleave(T, 1)
     gram = scale[:, None] * gram * scale
-    inverse: Tensor = torch.linalg.pinv(gram, rtol=GRAM_RANK, hermitian=True)
-    return scale[:, None] * inverse * scale
+    return scale[:, None] * torch.linalg.pinv(gram, rtol=GRAM_RANK, hermitian=True) * scale
 
 
 def _visible(x: Tensor, z: Tensor, inverse: Tensor, logits: Tensor) -> Tensor:
