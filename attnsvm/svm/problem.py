@@ -201,8 +201,12 @@ class SvmProblem:
 
     @property
     def slight(self) -> Tensor:
-        """Which inequalities have an h_k that is small beside the largest one, (B, N) bool."""
-        return self.inequality & ~self.zero & (self.h < SLIGHT * self.most)
+        """Which inequalities have an h_k that is small beside the largest one, (B, N) bool.
+
+        None where problems are not homogeneous: W keeps its scale there, and is not lifted.
+        """
+        small = self.inequality & ~self.zero & (self.h < SLIGHT * self.most)
+        return small & self.homogeneous[:, None]
 
     def lifted(self, W: Tensor, plain: Tensor) -> Tensor:
         """Return W plus as little of a W of positive margins as makes slight margins certain.

@@ -20,10 +20,10 @@ def drawn(seed: int, N: int, M: int = 0, p: int = 4, q: int = 3, B: int = 4):
 
 
 @pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("M", [0, 2])
-def test_kkt_conditions_hold_for_right_hand_sides_of_both_signs(norm, M):
+@pytest.mark.parametrize(("M", "size"), [(0, 1.0), (2, 1e8)])
+def test_kkt_conditions_hold_for_right_hand_sides_of_both_signs(norm, M, size):
     A, b, C, e = drawn(0, 6, M)
-    solution = attnsvm.solve_least_norm(A, b, norm, (C, e) if M else None)
+    solution = attnsvm.solve_least_norm(A, size * b, norm, (C, size * e) if M else None)
     assert set(solution.status) == {"solved"}
     assert solution.support.shape == (4, 6 + M)
     assert_optimal(solution.problem, solution)
