@@ -201,19 +201,16 @@ class SvmProblem:
 
     @property
     def slight(self) -> Tensor:
-        """Which inequalities have an h_k that is small beside the largest one, (B, N) bool.
-
-        None where problems are not homogeneous: W keeps its scale there, and is not lifted.
-        """
-        small = self.inequality & ~self.zero & (self.h < SLIGHT * self.most)
-        return small & self.homogeneous[:, None]
+        """Which inequalities have an h_k that is small beside the largest one, (B, N) bool."""
+        return self.inequality & ~self.zero & (self.h < SLIGHT * self.most)
 
     def lifted(self, W: Tensor, plain: Tensor) -> Tensor:
         """Return W plus as little of a W of positive margins as makes slight margins certain.
 
-        The margin of a row with h_k = 0 is rounding error if the row is active.
+        The margin of a row with h_k = 0 is rounding error if the row is active. Where problems are
+        not homogeneous, W keeps its scale and is not lifted.
         """
-        slight = self.slight
+        slight = self.slight & self.homogeneous[:, None]
         if not slight.any():
             return W
         rounding = (2 * self.d + 20) * EPS * self.scale * W.flatten(1).norm(dim=1, keepdim=True)
