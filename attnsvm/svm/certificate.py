@@ -175,7 +175,7 @@ def _distance(problem: SvmProblem, W: Tensor, held: Tensor) -> tuple[Tensor, Ten
 
 def _rounding(problem: SvmProblem) -> Tensor:
     """Return the rounding error of the margins of a W with ||W||_F = 1, (B, N)."""
-    return (2 * problem.d + 10) * EPS * problem.scale
+    return (2 * max(problem.d, problem.Z.shape[2]) + 10) * EPS * problem.scale
 
 
 def _left_spectrum(D: Tensor, Q: Tensor) -> tuple[Tensor, Tensor]:

@@ -80,7 +80,8 @@ def solve_least_norm(
     if not groups or (A is None) != (b is None):
         raise ConfigError("A: must be given with b, or left out with it where there are equalities")
     factors = isinstance(groups[0][1], tuple)
-    given = Given(groups[0][1][0] if factors else groups[0][1], 2 if factors else 3, groups[0][0])
+    name, first = groups[0][0], groups[0][1]
+    given = Given(next(iter(first), 0) if factors else first, 2 if factors else 3, name)
     parts = [_rows(given, *group, factors) for group in groups]
     if len(sizes := {(part.B, *part.size) for part in parts}) > 1:
         raise ConfigError(f"C: must have the batch and the p, q of A; they are {sizes}")
