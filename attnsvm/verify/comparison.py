@@ -60,6 +60,10 @@ def sheet(
     return {(part, name): one for part, given in parts.items() for name, one in given.items()}
 
 
+RESIDUALS = {"fin_gradient": 1e-15}
+"""Rounding errors of numbers that would be zero in exact arithmetic."""
+
+
 @dataclass
 class Comparison:
     """Compares a record's sheet with the sheets of the variants of a replay.
@@ -139,7 +143,8 @@ class Comparison:
         (part, name), numbers = of, stated.dtype.kind == "f"
         if numbers:
             known = self._known(found, numbers)
-            right = np.where(known, self._close(stated, found[0]), self._possible(name, stated))
+            close = self._close(stated, found[0], RESIDUALS.get(name, self.absolute))
+            right = np.where(known, close, self._possible(name, stated))
         else:
             right = np.logical_or.reduce([_equal(stated, one) for one in found])
         right |= np.reshape(unchecked, (-1, *[1] * (stated.ndim - 1)))
@@ -178,12 +183,13 @@ class Comparison:
             possible = (stated >= allowed.low) & (stated <= allowed.high)
         return np.asarray(possible | np.isnan(stated))
 
-    def _close(self, a: Any, b: Any) -> Any:
+    def _close(self, a: Any, b: Any, absolute: float | None = None) -> Any:
         """Return where numbers are equal up to rounding; NaN equals NaN."""
+        absolute = self.absolute if absolute is None else absolute
         if a.shape != b.shape:
             return np.zeros(a.shape, dtype=bool)
         with np.errstate(all="ignore"):
-            return np.isclose(a, b, self.relative, self.absolute, equal_nan=True)
+            return np.isclose(a, b, self.relative, absolute, equal_nan=True)
 
 
 def _equal(a: Any, b: Any) -> Any:
