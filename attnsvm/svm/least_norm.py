@@ -3,8 +3,8 @@ r"""Least norm under linear constraints of any rows, with the certificates of th
     min norm(W)  s.t.  <A_k, W> >= b_k,   <C_k, W> = e_k,      W (p, q).
 
 Att-SVM is the case A_k = d_k z_k^T, b_k = 1; rows as factors u_k v_k^T have its methods, and those
-of any A_k cost what their size costs. W = 0 meets rows with b_k <= 0: `with_limits` finds which of
-them are active.
+of any A_k cost what their size costs. Where some b_k <= 0, or some e_k is not zero, W cannot be
+scaled, and active rows are met up to rounding, as equalities are (`certificate`).
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ EXTREME = 1e100
 
 FIELDS = ("D", "Z", "h", "kind")
 
-Rows = Any
+Matrices = Any
 """Arrays (N, p, q), or the factors ((N, p), (N, q)) of u_k v_k^T; with a batch axis (B, ...)."""
 
 
 @keywords_checked
 @one_thread()
 def solve_least_norm(
-    A: Rows = None,
+    A: Matrices = None,
     b: Any = None,
     norm: str | Norm = "nuclear",
-    equalities: tuple[Rows, Any] | None = None,
+    equalities: tuple[Matrices, Any] | None = None,
     gap: float = GAP,
     rank_tolerance: float = RANK_TOLERANCE,
 ) -> SvmSolution[Any]:
@@ -79,9 +79,12 @@ def solve_least_norm(
     groups = [group for group in groups if group[1] is not None]
     if not groups or (A is None) != (b is None):
         raise ConfigError("A: must be given with b, or left out with it where there are equalities")
-    factors = isinstance(groups[0][1], tuple)
-    name, first = groups[0][0], groups[0][1]
-    given = Given(next(iter(first), 0) if factors else first, 2 if factors else 3, name)
+    for name, rows, *_ in groups:
+        if isinstance(rows, tuple) and len(rows) != 2:
+            raise ConfigError(f"{name}: {len(rows)} factors; must be (U, V)")
+    name, first = groups[0][:2]
+    factors = isinstance(first, tuple)
+    given = Given(first[0] if factors else first, 2 if factors else 3, name)
     parts = [_rows(given, *group, factors) for group in groups]
     if len(sizes := {(part.B, *part.size) for part in parts}) > 1:
         raise ConfigError(f"C: must have the batch and the p, q of A; they are {sizes}")
@@ -94,14 +97,12 @@ def solve_least_norm(
 
 
 def _rows(
-    given: Given, name: str, A: Rows, right: str, b: Any, of: int, factors: bool
+    given: Given, name: str, A: Matrices, right: str, b: Any, of: int, factors: bool
 ) -> SvmProblem:
     """Return the problem of some rows, each with a query; those of any A_k have a shape."""
     if isinstance(A, tuple) != factors:
         raise ConfigError(f"{name}: must be an array, or a tuple of factors, as A is")
     if factors:
-        if len(A) != 2:
-            raise ConfigError(f"{name}: {len(A)} factors; must be (U, V)")
         shape, (D, Z) = None, (given.real(name, factor) for factor in A)
         if D.ndim != 3 or Z.ndim != 3 or D.shape[:2] != Z.shape[:2] or 0 in D.shape + Z.shape:
             shapes = f"{tuple(D.shape)} and {tuple(Z.shape)}"
@@ -192,11 +193,10 @@ def from_cvxpy(
 
 def _joined(parts: Sequence[tuple[Any, Any]]) -> tuple[Any, Any] | None:
     """Return the rows and right-hand sides of all constraints of a kind; None without any."""
-    return (
-        (np.concatenate([A for A, _ in parts]), np.concatenate([b for _, b in parts]))
-        if parts
-        else None
-    )
+    if not parts:
+        return None
+    rows, right = zip(*parts, strict=True)
+    return np.concatenate(rows), np.concatenate(right)
 
 
 def _norm_name(objective: Any, X: Any) -> str:

@@ -98,11 +98,6 @@ class SvmProblem:
         return (self.separating | (self.h == 0)).all(dim=1)
 
     @cached_property
-    def fixed(self) -> Tensor:
-        """Which problems are not homogeneous and have rows with h_k <= 0, (B,) bool."""
-        return ~self.homogeneous & self.limits.any(dim=1)
-
-    @cached_property
     def trivial(self) -> Tensor:
         """Which problems have the solution W = 0, (B,) bool."""
         return (self.limits | (self.h == 0)).all(dim=1)

@@ -1,9 +1,9 @@
 """Instances of unit size, and wide ones (few vectors in many dimensions) in their span, and back.
 
-Every instance is scaled by powers of two, which is exact: with D' = 2^s D and Z' = 2^t Z the
-solution is W = 2^(s + t) W'. Norms, bounds and relief scale in the same way; margins, gaps and rays
-do not change. If float64 cannot represent the scaled instance or solution, the status is
-`undecided`.
+Every instance is scaled by powers of two, in the Frobenius norm only if its entries are not of
+ordinary size. That is exact: with D' = 2^s D and Z' = 2^t Z the solution is W = 2^(s + t) W'.
+Norms, bounds and relief scale in the same way; margins, gaps and rays do not change. If float64
+cannot represent the scaled instance or solution, the status is `undecided`.
 
 With rows d_k = P_d d_k' and z_k = P_z z_k', P_d and P_z with orthonormal columns, the constraints
 contain only P_d^T W P_z, and the least-norm W is P_d W' P_z^T (Lemma 1 of arXiv 2308.16898). So the

@@ -75,7 +75,8 @@ def weighted(method: Method, norm: Norm, problem: SvmProblem) -> Candidate:
     """
     if problem.relief is None:
         ones = ((problem.h == 1) | ~problem.inequality).all()
-        if ones or (direct := problem.fixed).all():
+        direct = ~problem.homogeneous & problem.limits.any(dim=1)
+        if ones or direct.all():
             return method(problem)
         if direct.any():
             parts = [at.nonzero()[:, 0] for at in (direct, ~direct)]
@@ -97,14 +98,14 @@ def weighted(method: Method, norm: Norm, problem: SvmProblem) -> Candidate:
         part = problem.take(at)
         fixed = part.at(level[at])
         found = method(fixed)
-        alone, lift = level[at].isinf(), plain.W[at]
+        clipped, lift = level[at].isinf(), plain.W[at]
         if (
-            alone.any() and fixed.slight.any()
-        ):  # no W separates all rows, but one those that are left
-            lift = torch.where(alone[:, None, None], method(fixed.plain).W, lift)
+            clipped.any() and fixed.slight.any()
+        ):  # no W separates all rows; one may separate the rest
+            lift = torch.where(clipped[:, None, None], method(fixed.plain).W, lift)
         V = fixed.lifted(found.W, lift)
         above, below = bounds(part, V, found.multipliers, norm)
-        ray[at] = torch.where(level[at].isinf()[:, None], found.ray, ray[at])
+        ray[at] = torch.where(clipped[:, None], found.ray, ray[at])
         nearer, higher = above < upper[at], below > lower[at]
         W[at[nearer]], upper[at[nearer]] = V[nearer], above[nearer]
         a[at[higher]], lower[at[higher]] = found.multipliers[higher], below[higher]

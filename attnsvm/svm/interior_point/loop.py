@@ -132,12 +132,12 @@ class Cone(ABC, Generic[PointT]):
     def near(self, W: Tensor, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return W of least margin one, and slacks and multipliers that are well above zero.
 
-        W keeps its scale where the rows fix it.
+        W keeps its scale if rows are not homogeneous.
         """
         rows, margin = self.rows, self.rows.margins(W)
         separating = rows.inequality & (rows.h > 0)
         least = -largest(-torch.where(separating, margin / rows.h, torch.inf))
-        stretch = torch.where(rows.fixed | least.isinf(), 1.0, 1 / least)
+        stretch = torch.where(rows.homogeneous & ~least.isinf(), 1 / least, 1.0)
         s = rows.on_inequalities((margin * stretch - rows.h).clamp(min=0.0))
         size = largest(torch.maximum(s, rows.h.abs()))
         top = largest(rows.on_inequalities(a)).clamp(min=0.0)

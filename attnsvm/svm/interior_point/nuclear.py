@@ -58,7 +58,7 @@ class Nuclear(Cone[NuclearPoint]):
     def start(self, W: Tensor, a: Tensor) -> NuclearPoint:
         """Return a strictly feasible point: W enlarged, a reduced; tuned for few steps."""
         rows = self.rows
-        W = torch.where(rows.fixed, W, 1.1 * W)
+        W = torch.where(rows.homogeneous, 1.1 * W, W)
         U, sigma, V = thin_svd(W)
         lift = 0.1 * sigma.mean(1)[:, None, None]
         W_1, W_2 = ((B * sigma[:, None]) @ B.mT + lift * identity(B.shape[1], B) for B in (U, V))

@@ -67,9 +67,9 @@ class Rows:
         return torch.where(self.inequality, x, 0.0)
 
     @property
-    def fixed(self) -> Tensor:
-        """Whether W keeps its scale: an equality has h_k != 0, or an inequality h_k < 0, (1, 1)."""
-        return ((self.h < 0) | ((self.h != 0) & ~self.inequality)).any(1, keepdim=True)
+    def homogeneous(self) -> Tensor:
+        """Whether no equality has h_k != 0 and no inequality h_k < 0, (1, 1)."""
+        return ((self.h == 0) | ((self.h > 0) & self.inequality)).all(1, keepdim=True)
 
     def margins(self, W: Tensor) -> Tensor:
         """Return d_k^T W z_k, (N, 1)."""
