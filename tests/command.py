@@ -142,4 +142,5 @@ def until(holds: Callable[[], object], seconds: float = 120, what: str = "it") -
         time.sleep(0.05)
 
 
+QUIET = ("hydra/job_logging=quiet", "hydra/hydra_logging=quiet")
 SMALL = ("trials=3", "data.n=3", "data.T=3", "data.d=4", "optimizer.steps=50")

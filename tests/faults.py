@@ -65,16 +65,13 @@ def read(folder: Path) -> tuple[RunRecord, dict[str, Any]]:
 
 def parts(config: RunConfig) -> list[RunRecord]:
     """Return the same record instance by instance."""
-    whole = prepared(config)
-    return [
-        RunRecord(
-            whole.trials[k : k + 1],
-            whole.history[k : k + 1],
-            {name: array[k : k + 1] for name, array in whole.solutions.items()},
-            {"svm": 0.1},
-        )
-        for k in range(config.trials)
-    ]
+    return [cut(prepared(config), slice(k, k + 1)) for k in range(config.trials)]
+
+
+def cut(whole: RunRecord, rows: slice) -> RunRecord:
+    """Return the part of a record with these instances."""
+    arrays = {name: array[rows] for name, array in whole.solutions.items()}
+    return RunRecord(whole.trials[rows], whole.history[rows], arrays, whole.timings)
 
 
 def sweep(folder: Path, cells: list[RunConfig]) -> None:
@@ -151,6 +148,11 @@ def contents(folder: Path) -> dict[str, bytes]:
         for name in TABLES
         for path in sorted(folder.glob(f"*/{name}"))
     }
+
+
+def written(folder: Path) -> dict[Path, int]:
+    """Return when the record of each run of a sweep was written."""
+    return {path: path.stat().st_mtime_ns for path in folder.glob("*/run.json")}
 
 
 def litter(folder: Path) -> list[Path]:

@@ -16,12 +16,13 @@ from attnsvm.cli.help import help_text
 from attnsvm.config import GROUPS, ConfigError
 from attnsvm.config.identity import option_names
 from tests.cli.test_objective import two_files
-from tests.command import SMALL, ran
+from tests.command import QUIET, SMALL, ran
 from tests.config.test_config import composed
-from tests.faults import read
-from tests.quick import quick_rows, refusals
+from tests.faults import found, read, written
+from tests.quick import quick, quick_rows, refusals
 
 WRONG = refusals("command")
+RECORDS = Path(__file__).parents[2] / "docs/records"
 
 
 @pytest.mark.parametrize(("arguments", "message"), quick_rows(*WRONG), ids=lambda value: value[:40])
@@ -35,11 +36,12 @@ def test_wrong_input_stops_before_any_work(arguments, message, tmp_path):
 @pytest.mark.parametrize(
     ("asked", "told"),
     [("attnsvm --help", "attnsvm sweep=rank_vs_d"), ("attnsvm --columns", "one_minus_corr_nuclear"),
-     ("attnsvm.sweeps.report --help", "usage: attnsvm-report")],
+     ("attnsvm.sweeps.report --help", "usage: attnsvm-report"),
+     (f"attnsvm.sweeps.status {RECORDS}/sequence", "runs: ")],
 )  # fmt: skip
 def test_help_is_given_without_the_heavy_packages(asked, told, tmp_path):
     watch = "import runpy, sys\ntry: runpy.run_module(sys.argv.pop(1), run_name='__main__')\n"
-    watch += "finally: print([name for name in ('numpy', 'torch') if name in sys.modules])"
+    watch += "finally: print(sorted({'numpy', 'pandas', 'torch'} & set(sys.modules)))"
     command = [sys.executable, "-c", watch, *asked.split()]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.strip().endswith("[]")
@@ -59,24 +61,29 @@ def test_one_run_leaves_a_complete_record(tmp_path):
     )
 
 
-def test_a_sweep_is_resumed_reported_and_survives_a_failing_run(tmp_path):
-    grid = ["-m", "data=file", "data.path=a.npz,b.npz", "optimizer.steps=20"]
+WAYS = ((), ("hydra.sweeper.cells_per_job=2",), QUIET, ("hydra/sweeper=basic",))
+
+
+@pytest.mark.parametrize("way", quick(*WAYS), ids=" ".join)
+def test_a_sweep_is_resumed_reported_and_survives_a_failing_run(way, tmp_path):
+    """Whoever sweeps; in a job of several cells the others are run; quietly it is told too."""
+    grid = ["-m", "data=file", "data.path=b.npz,a.npz", "optimizer.steps=20", *way]
     two_files(tmp_path)
     failed = ran(*grid, cwd=tmp_path, code=1)
-    assert "1 failed of 2 runs" in failed.stderr
+    assert "1 failed of 2 runs; the report lists all of them" in failed.stderr
     sweep = tmp_path / "multirun/latest"
     assert (sweep / "report.html").exists()
-    states = {p.parent.name: json.loads(p.read_text())["state"] for p in sweep.glob("*/run.json")}
-    assert sorted(states.values()) == ["done", "failed"]
-    kept = {
-        p: p.stat().st_mtime_ns for p in sweep.glob("*/run.json") if states[p.parent.name] == "done"
-    }
-
+    assert found(sweep) == ["done", "failed"]
+    if way == WAYS[3]:  # its search of the next grid is another one
+        return
+    before = written(sweep)
     arrays = dict(np.load(tmp_path / "a.npz"))
     np.savez(tmp_path / "b.npz", **arrays | {"X": -arrays["X"]})
     mended = ran(*grid, cwd=tmp_path)
-    assert "2 runs: 1 done, 1 missing" in mended.stdout + mended.stderr
-    assert {p: p.stat().st_mtime_ns for p in kept} == kept
+    told = "2 runs: 1 done, 1 missing" in mended.stdout + mended.stderr
+    assert told == (way != QUIET)
+    assert found(sweep) == ["done"] * 2
+    assert before.items() <= written(sweep).items()
 
 
 @pytest.mark.full

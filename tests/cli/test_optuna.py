@@ -7,6 +7,7 @@ from omegaconf import OmegaConf
 from attnsvm.record import states
 from tests.cli.test_objective import RUN, two_files
 from tests.command import ran
+from tests.faults import written
 from tests.quick import refusals
 
 OPTUNA = "hydra_plugins.hydra_optuna_sweeper"
@@ -42,12 +43,9 @@ def test_tpe_finds_the_least_of_the_runs_on_disk_and_resumes(tmp_path):
     assert found.best_value == min(values.values())
     assert values[found.best_params["optimizer.lr"]] == found.best_value
     assert (folder / "report.html").exists()
-    written = {path: path.stat().st_mtime_ns for path in folder.glob("*/run.json")}
+    before = written(folder)
     ran(*search, "hydra.sweeper.n_trials=5", cwd=tmp_path)  # four on record, one more
-    assert (
-        written.items()
-        <= {path: path.stat().st_mtime_ns for path in folder.glob("*/run.json")}.items()
-    )
+    assert before.items() <= written(folder).items()
     assert len(states(folder)) == 5
 
 

@@ -6,10 +6,8 @@ import re
 import pytest
 
 from attnsvm.display import pace
-from tests.cli.test_objective import two_files
-from tests.command import SMALL, attnsvm, ran
+from tests.command import QUIET, SMALL, attnsvm, ran
 
-QUIET = ("hydra/job_logging=quiet", "hydra/hydra_logging=quiet")
 COLORLOG = ("hydra/job_logging=colorlog", "hydra/hydra_logging=colorlog")
 
 
@@ -29,10 +27,8 @@ def test_a_quiet_run_says_how_it_ended_and_no_more(tmp_path):
 
 @pytest.mark.full
 def test_margins_that_a_loss_does_not_allow_are_told(tmp_path):
-    words = ("data=token_graph", "data.output=tied", "data.n=24", "loss=log", "selection=scc")
-    done = ran(
-        *words, "optimizer.init=zero", "optimizer.steps=50", "trials=10", *QUIET, cwd=tmp_path
-    )
+    words = "data=token_graph data.output=tied data.n=24 loss=log selection=scc optimizer.init=zero"
+    done = ran(*words.split(), "optimizer.steps=50", "trials=10", *QUIET, cwd=tmp_path)
     told = "6 of 10 diverged: loss=log needs positive margins y f: set data.output=inverse or"
     assert told in done.stdout
 
@@ -47,16 +43,6 @@ def test_a_sweep_says_its_result_and_nothing_of_each_run(logging, tmp_path):
     assert len(told) == 9 + (not logging)
     logs = [path.read_text() for path in tmp_path.rglob("attnsvm.log")]
     assert sum("3 unsaturated" in log for log in logs) == 4 < len(logs)  # nothing is lost
-
-
-@pytest.mark.full
-def test_quiet_hides_no_warning_and_no_error(tmp_path):
-    undefined = attnsvm(*SMALL, "objective=mean(risk)", *QUIET, cwd=tmp_path)
-    assert re.search(r"\[WARNING\] - .*is undefined", undefined.stdout)
-    two_files(tmp_path)
-    grid = ["-m", "data=file", "data.path=b.npz,a.npz", "optimizer.steps=9", *QUIET]
-    failed = ran(*grid, cwd=tmp_path, code=1)
-    assert "1 failed of 2 runs" in failed.stderr
 
 
 @pytest.mark.full

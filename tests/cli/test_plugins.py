@@ -5,7 +5,7 @@ import json
 import pandas as pd
 import pytest
 
-from tests.command import SMALL, attnsvm
+from tests.command import SMALL, ran
 from tests.plugin import installed, with_plugins, write_package
 from tests.quick import quick
 
@@ -36,8 +36,7 @@ def test_a_sweep_of_it_is_run_by_workers_tabled_and_verified(tmp_path):
     assert set(table["head"]) == {"cubic", "linear"}
     with_plugins(str(folder), place=place, cwd=tmp_path, command="attnsvm-verify")
     for command in ("attnsvm-report", "attnsvm-verify"):  # records need no plug-in to be read
-        read = attnsvm(str(folder), cwd=tmp_path, command=command)
-        assert read.returncode == 0, read.stderr
+        read = ran(str(folder), cwd=tmp_path, command=command)
     assert "labels and scores (cubic_heads.head.Cubic)" in read.stdout
 
 

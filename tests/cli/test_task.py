@@ -10,7 +10,6 @@ from omegaconf import OmegaConf
 
 from attnsvm.record.state import TABLES
 from hydra_plugins.attnsvm_launcher.slurm import note, noted
-from tests.cli.test_objective import two_files
 from tests.command import SMALL, begun, ran, until, with_callback
 from tests.faults import found
 
@@ -43,15 +42,6 @@ def test_packed_cells_leave_what_single_ones_leave(tmp_path):
         assert [one.name for one in runs if f"{one.name}: 3" in log] == [run.name]
         assert set(os.listdir(other)) == set(os.listdir(run))
     assert set(os.listdir(tmp_path / "packed")) == set(os.listdir(tmp_path / "single"))
-
-
-@pytest.mark.full
-def test_a_cell_that_fails_does_not_cost_the_others(tmp_path):
-    two_files(tmp_path)
-    grid = ["-m", "data=file", "data.path=a.npz,b.npz", "trials=1,3", "optimizer.steps=5"]
-    done = ran(*grid, "hydra.sweeper.cells_per_job=4", cwd=tmp_path, code=1)
-    assert "2 failed of 4 runs" in done.stderr
-    assert found(tmp_path / "multirun/latest") == ["done", "done", "failed", "failed"]
 
 
 @pytest.mark.full

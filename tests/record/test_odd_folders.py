@@ -10,21 +10,12 @@ from attnsvm import experiment, record
 from attnsvm.cli.job import perform
 from attnsvm.config import ConfigError
 from attnsvm.config.identity import run_name
-from attnsvm.record import (
-    LOCK_FILE,
-    PLAN_FILE,
-    RUN_FILE,
-    CorruptRecordError,
-    obstacle,
-    read_plan,
-    unobstructed,
-    write_plan,
-)
+from attnsvm.record import LOCK_FILE, PLAN_FILE, RUN_FILE, CorruptRecordError, write_plan
 from attnsvm.record.plan import MAX_RUNS
 from attnsvm.sweeps import status
 from attnsvm.sweeps.aggregate import load
 from attnsvm.sweeps.report import command as report
-from tests.command import SMALL, attnsvm
+from tests.command import SMALL, attnsvm, ran
 from tests.config.test_config import composed
 from tests.faults import configs, prepared
 from tests.quick import beside
@@ -45,7 +36,7 @@ def test_a_plan_of_another_form_and_names_that_lead_outside(sweep):
     for what, content in (plans | RAW).items():
         (sweep / PLAN_FILE).write_bytes(content)
         with deadline(), pytest.raises(CorruptRecordError, match=f"{PLAN_FILE}: ") as refused:
-            read_plan(sweep)
+            record.read_plan(sweep)
         assert ("must be the name of a folder" in str(refused.value)) or what not in OUTSIDE, what
 
 
@@ -168,9 +159,9 @@ def test_only_the_runs_whose_folder_can_be_written_are_begun(tmp_path):
         "file": "file: is a file; must be a folder",
     }
     for name, reason in reasons.items():
-        assert obstacle(tmp_path / name).endswith(reason)
+        assert record.obstacle(tmp_path / name).endswith(reason)
     cells = {name: [] for name in ("sound", "notes", "missing", *reasons)}
-    assert list(unobstructed(tmp_path, cells)) == ["sound", "notes", "missing"]
+    assert list(record.unobstructed(tmp_path, cells)) == ["sound", "notes", "missing"]
 
 
 REPLACED = PLACED | {
@@ -192,7 +183,7 @@ EVERY = [(mode, kind, FILES) for mode in ("-m", "") for kind in REPLACED]
 def test_every_command_answers_where_one_file_is_replaced(mode, kind, files, tmp_path):
     place_of = "hydra.sweep.dir=a" if mode else "hydra.run.dir=a"
     words = [*mode.split(), *SMALL, "mixed_code=true", place_of]
-    assert attnsvm(*words, cwd=tmp_path).returncode == 0
+    ran(*words, cwd=tmp_path)
     sound = Path(shutil.copytree(tmp_path / "a", tmp_path / "sound", symlinks=True))
     (run,) = (path.parent.relative_to(sound) for path in sound.rglob(RUN_FILE))
     for file in files:
@@ -213,8 +204,7 @@ def test_every_command_answers_where_one_file_is_replaced(mode, kind, files, tmp
 @pytest.mark.full
 def test_a_sweep_goes_on_where_runs_are_odd(tmp_path):
     grid = ["-m", *SMALL, "seed=0,10,20,30,40"]
-    done = attnsvm(*grid, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    ran(*grid, cwd=tmp_path)
     for path in tmp_path.rglob("*"):
         assert path.suffix not in (".pkl", ".pickle", ".pt", ".joblib")
         assert not (path.is_file() and path.read_bytes().startswith(b"\x80"))  # a pickle
@@ -227,18 +217,14 @@ def test_a_sweep_goes_on_where_runs_are_odd(tmp_path):
     place(runs[4] / ".hydra/config.yaml", "pipe")  # Hydra would write to it and wait for ever
     plan = runs[0].parent / PLAN_FILE
     (plan.parent / ".x.tmp").mkdir()
-    resumed = attnsvm(*grid, cwd=tmp_path)
-    assert resumed.returncode == 1, resumed.stderr
+    resumed = ran(*grid, cwd=tmp_path, code=1)
     assert "Traceback" not in resumed.stderr
     summary = resumed.stderr[resumed.stderr.rindex("attnsvm: ") :].splitlines()
     assert "3 corrupt of 5 runs" in summary[0]
     assert len(summary) == 4
     for words in (".lock: is a pipe", "run.json: is a folder", ".hydra/config.yaml: is a pipe"):
         assert f"{words}; must be a file" in resumed.stderr
-    assert record.run_state(runs[2]).state == "done"
-    assert record.run_state(runs[3]).state == "done"
-    plan.unlink()
+    assert [record.run_state(runs[k]).state for k in (2, 3)] == ["done"] * 2
     place(plan, "folder")
-    refused = attnsvm(*grid, cwd=tmp_path)
-    assert refused.returncode == 2
+    refused = ran(*grid, cwd=tmp_path, code=2)
     assert refused.stderr.splitlines()[-1].endswith("sweep.json: is a folder; must be a file")

@@ -13,7 +13,7 @@ from attnsvm.record.provenance import provenance
 from attnsvm.record.run import TABLES
 from attnsvm.record.schema import RunRecord, trial_table
 from tests.config.test_config import composed
-from tests.faults import read
+from tests.faults import cut, read
 
 ORIGIN = provenance(composed("data.n=2", "data.T=2", "data.d=4", "trials=3"), [])
 
@@ -92,15 +92,7 @@ def test_the_files_do_not_depend_on_how_the_record_is_cut(rows, tmp_path, monkey
     monkeypatch.setattr(stream, "ROW_GROUP", rows)
     monkeypatch.setattr(stream, "IN_MEMORY_BYTES", 16 * rows)
     whole = a_record()
-    cuts = [slice(0, 1), slice(1, 3)]
-    parts = [
-        RunRecord(
-            whole.trials.iloc[cut],
-            whole.history.iloc[cut],
-            {name: array[cut] for name, array in whole.solutions.items()},
-        )
-        for cut in cuts
-    ]
+    parts = [cut(whole, slice(0, 1)), cut(whole, slice(1, 3))]
     for name, record_parts in (("whole", [whole]), ("parts", parts)):
         (tmp_path / name).mkdir()
         write(tmp_path / name, record_parts, ORIGIN)

@@ -3,8 +3,6 @@
 import errno
 import os
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
@@ -13,13 +11,12 @@ from attnsvm import record
 from attnsvm.config.identity import run_name
 from attnsvm.record.columns import STATES
 from attnsvm.record.folder import write, write_failure
-from attnsvm.record.provenance import provenance
 from attnsvm.record.state import LOCK_FILE, HeldError, holder, locked
 from attnsvm.sweeps.aggregate import load
 from attnsvm.sweeps.status import main
-from tests.command import SMALL, attnsvm
+from tests.command import SMALL, ran
 from tests.faults import configs, finished, in_child, owners, read, sweep
-from tests.record.test_record import a_record
+from tests.record.test_record import ORIGIN, a_record
 
 
 def holding(folder):
@@ -45,14 +42,13 @@ def killed(child):
 
 def run_in(folder, state):
     """Make `folder` that of a run in `state`."""
-    origin = provenance(configs(1)[0], [])
     folder.mkdir()
     if state in ("done", "corrupt"):
-        write(folder, [a_record()], origin)
+        write(folder, [a_record()], ORIGIN)
     if state == "corrupt":
         (folder / "trials.parquet").write_bytes(b"PAR1")
     if state in ("failed", "interrupted"):
-        write_failure(folder, origin, ValueError("told\x1b[2J why"), state)
+        write_failure(folder, ORIGIN, ValueError("told\x1b[2J why"), state)
     if state == "lost":
         assert killed(holding(folder))
 
@@ -96,34 +92,23 @@ def test_status_of_a_complete_sweep_and_of_none(tmp_path, capsys, monkeypatch):
     assert capsys.readouterr().out == "1 runs: 1 done\n" + 2 * "done  a\n1 runs: 1 done\n"
 
 
-def test_status_is_told_without_the_heavy_packages(tmp_path):
-    code = (
-        "import sys, attnsvm.sweeps.status; print({'torch', 'pandas', 'numpy'} & set(sys.modules))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set()"
-
-
 @pytest.mark.full
 def test_records_of_other_code_are_refused_unless_allowed_and_then_shown(tmp_path):
     sweep_folder, cells = tmp_path / "mine", configs(1)
-    child = in_child(lambda: sweep(sweep_folder, cells))
-    assert finished(child) == 0
+    assert finished(in_child(lambda: sweep(sweep_folder, cells))) == 0
     folder = sweep_folder / run_name(cells[0])
     found, origin = read(folder)
     write(folder, [found], {**origin, "code": "another", "version": "0.0.1"})
     grid = ["-m", *SMALL, "seed=5", "hydra.sweep.dir=mine"]
-    refused = attnsvm(*grid, cwd=tmp_path)
-    assert refused.returncode == 2
+    refused = ran(*grid, cwd=tmp_path, code=2)
     assert "1 of version 0.0.1, code another" in refused.stderr
     assert "mixed_code=true" in refused.stderr
     assert len(list(sweep_folder.glob("*/run.json"))) == 1
     kept = ["-m", "data.n=2", "data.T=3", "data.d=3", "trials=3", "seed=0,5", "mixed_code=true"]
-    allowed = attnsvm(*kept, "hydra.sweep.dir=mine", cwd=tmp_path)
-    assert allowed.returncode == 0, allowed.stderr
+    ran(*kept, "hydra.sweep.dir=mine", cwd=tmp_path)
     assert len(set(load(sweep_folder).runs["code"])) == 2
     assert "another" in (sweep_folder / "report.html").read_text()
-    shown = attnsvm(str(sweep_folder), cwd=tmp_path, command="attnsvm-status")
+    shown = ran(str(sweep_folder), cwd=tmp_path, command="attnsvm-status")
     assert "records of 2 versions of the code" in shown.stdout
 
 
@@ -189,8 +174,7 @@ def test_a_file_system_without_locks_is_refused_before_any_work(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(REFUSED.format(code=errno.EOPNOTSUPP))
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
     for command in (["-m", "seed=1,2"], []):
-        done = attnsvm(*command, *SMALL, cwd=tmp_path, env=env)
-        assert done.returncode == 2
+        done = ran(*command, *SMALL, cwd=tmp_path, env=env, code=2)
         line = done.stderr.splitlines()[-1]
         assert "Traceback" not in done.stderr
         assert "file system without locks (flock: " in line
@@ -208,8 +192,7 @@ def test_the_state_of_a_run_is_told_without_locks_too(tmp_path):
     (begun / LOCK_FILE).touch()
     (tmp_path / "sitecustomize.py").write_text(REFUSED.format(code=errno.ENOLCK))
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    done = attnsvm(str(tmp_path), cwd=tmp_path, command="attnsvm-status", env=env)
-    assert done.returncode == 1
+    done = ran(str(tmp_path), cwd=tmp_path, command="attnsvm-status", env=env, code=1)
     told, summary = done.stdout.splitlines()
     assert "whether it still runs cannot be known: file system without locks" in told
     assert summary == "2 runs: 1 done, 1 running"

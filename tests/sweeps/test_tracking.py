@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 
 from attnsvm.record import read_run
 from attnsvm.sweeps.tracking import TrackedRun, Tracker
-from tests.command import SMALL, attnsvm
+from tests.command import SMALL, ran
 
 
 def needs(package: str) -> pytest.MarkDecorator:
@@ -40,8 +40,7 @@ def expected_of(run: Path) -> dict[str, float]:
 def swept_twice(callback: str, cwd: Path) -> Path:
     """Return the folder of a sweep that was run, and run again, with a callback."""
     for _ in range(2):
-        done = attnsvm(*GRID, f"hydra/callbacks={callback}", cwd=cwd)
-        assert done.returncode == 0, done.stderr
+        done = ran(*GRID, f"hydra/callbacks={callback}", cwd=cwd)
         assert "UserWarning: Callback" not in done.stderr
         assert "tracked in" in done.stdout
     return (cwd / "multirun/latest").resolve()
@@ -138,9 +137,8 @@ def test_what_cannot_be_tracked_is_an_error_before_the_sweep(package, told, tmp_
     (tmp_path / "hidden/sitecustomize.py").write_text(HIDDEN.format(package))
     env = os.environ | {"PYTHONPATH": str(tmp_path / "hidden")}
     mode = () if package else ("hydra.callbacks.wandb.mode=onlin",)
-    done = attnsvm(*GRID, f"hydra/callbacks={package or 'wandb'}", *mode, cwd=tmp_path, env=env)
-    assert done.returncode == 2
-    assert told in done.stderr
+    given = (f"hydra/callbacks={package or 'wandb'}", *mode)
+    assert told in ran(*GRID, *given, cwd=tmp_path, env=env, code=2).stderr
     assert not list(tmp_path.rglob("run.json"))
 
 
@@ -164,8 +162,7 @@ class Kept(Tracker):
 
 
 def test_medians_are_those_of_accepted_instances_and_files_are_regular(tmp_path):
-    done = attnsvm(*GRID, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    ran(*GRID, cwd=tmp_path)
     folder = tmp_path / "multirun/latest"
     (folder / "figures/outside.png").symlink_to("/etc/hostname")
     os.mkfifo(folder / "tables/pipe.csv")
