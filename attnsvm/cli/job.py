@@ -31,7 +31,7 @@ def perform(config: RunConfig, folder: Path, command: list[str], in_sweep: bool)
     """
     refuse_obstacle(folder)
     if record.run_state(folder).state != "done":  # no signal can break this import
-        import attnsvm.experiment  # noqa: F401
+        import attnsvm.experiment.stages  # noqa: F401
     run = _Run(config, folder, in_sweep, provenance(config, command))
     with ExitStack() as lock:  # outlives the block below: an interruption is recorded under it
         try:

@@ -43,15 +43,15 @@ def result_fields(config: RunConfig) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if key not in WITHOUT_EFFECT}
 
 
-def signature(config: RunConfig) -> str:
+def signature(config: RunConfig, fields: dict[str, Any] | None = None) -> str:
     """Return the run's identity: sha256 of its result-affecting fields and the code's version.
 
     Of the files of data=file, probe=[distance], optimizer.init_path and data=pretrained the content
-    counts, not the path; of plug-ins their code, not only their names.
+    counts, not the path; of plug-ins their code, not only their names. `fields` are its
+    `result_fields`, if they are known.
     """
-    fields = result_fields(config)
-    fields["extensions"] = extension_code(config)
-    return digest(fields, __version__)
+    found = fields or result_fields(config)
+    return digest({**found, "extensions": extension_code(config)}, __version__)
 
 
 def digest(fields: dict[str, Any], version: str) -> str:
@@ -98,7 +98,8 @@ def plan_digest(configs: Iterable[RunConfig]) -> str:
 
 def run_name(config: RunConfig) -> str:
     """Return the folder name of a run: what distinguishes it, then the start of its signature."""
-    return folder_name(option_names(config), result_fields(config), signature(config))
+    fields = result_fields(config)
+    return folder_name(option_names(config), fields, signature(config, fields))
 
 
 def folder_name(names: Mapping[str, str], fields: Mapping[str, Any], signature: str) -> str:

@@ -2,33 +2,38 @@
 
 import math
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import torch
 
 from attnsvm.config import ConfigError, RunConfig
 from attnsvm.experiment.objects import RunObjects, check
-from attnsvm.experiment.results import EXCLUSIONS, Selected, Trained
-from attnsvm.experiment.stages import Stages
-from attnsvm.record.schema import RunRecord
+
+if TYPE_CHECKING:
+    from attnsvm.experiment.stages import Stages
+    from attnsvm.record.schema import RunRecord
 
 MAX_DRAWS_PER_TRIAL = 200
 """With selection.until_accepted: stop after this many drawn instances per requested one."""
 
 
-def run(config: RunConfig) -> RunRecord:
+def run(config: RunConfig) -> "RunRecord":
     """Return the record of a checked config: a row for every instance, whatever its status.
 
     ConfigError if the data or the device do not support this config.
     """
-    return RunRecord.joined(list(parts(config)))
+    first, *others = parts(config)
+    return first.joined([first, *others])
 
 
-def parts(config: RunConfig, size: int | None = None) -> Iterator[RunRecord]:
+def parts(config: RunConfig, size: int | None = None) -> Iterator["RunRecord"]:
     """Yield the record of `run` in parts, in the order of the seeds, in bounded memory.
 
     A part has at most `size` instances, by default those of `Stages.chunk_size`; the results do not
     depend on it.
     """
+    from attnsvm.experiment.stages import Stages  # pandas, which `check` does not need
+
     stages = Stages(config, check(config), _device(config.device))
     if config.selection.until_accepted:
         yield from _until_accepted(stages, size)
@@ -44,7 +49,7 @@ def _device(name: str) -> torch.device:
     return torch.device("cuda" if name == "cuda" or (name == "auto" and available) else "cpu")
 
 
-def _until_accepted(stages: Stages, size: int | None) -> Iterator[RunRecord]:
+def _until_accepted(stages: "Stages", size: int | None) -> Iterator["RunRecord"]:
     """Yield records of successive seeds until `trials` instances are accepted."""
     config = stages.config
     size = size or stages.chunk_size(stages.draw(1, config.seed))

@@ -156,8 +156,7 @@ class Stages:
     def scc(self, batch: ProblemBatch) -> RunRecord:
         """Train, and separate the components of the labels in their token-priority graphs."""
         trained, made = self.train(batch), self.objects
-        tied = tied_optimal(batch)
-        selected = self.select(trained, lambda *_: {"tied_scores": tied})
+        selected = self.select(trained, lambda *_: {"tied_scores": tied_optimal(batch)})
         findings = selected.findings | self.hypotheses(batch, trained.path)
         with self._timed("svm", "solving"):
             solve = partial(self.solve, batch, trained.key)
@@ -205,8 +204,7 @@ class Stages:
         `further` returns exclusions besides those of training.
         """
         chosen, path = self.config.selection, trained.path
-        thresholds = "saturation", "attended", "negligible"
-        given = {name: getattr(chosen, name) for name in thresholds}
+        given = {name: getattr(chosen, name) for name in ("saturation", "attended", "negligible")}
         selection = select_tokens(trained.drawn, path, **given)
         ends = path.status(chosen.saturation)
         found = results.exclusions(
@@ -246,8 +244,7 @@ class Stages:
                 if name in OF_INSTANCES:
                     columns[name] = OF_INSTANCES[name](batch)
                 elif path is not None:
-                    start, loss = path.snapshots[:, 0], self.objects.loss
-                    columns[name] = aligned_gradient(batch, start, loss)
+                    columns[name] = aligned_gradient(batch, path.snapshots[:, 0], self.objects.loss)
         return Findings(columns)
 
     # --- separate ---------------------------------------------------------------------------------
@@ -308,8 +305,7 @@ class Stages:
     def measure(self, trained: Trained, selected: Tensor, separated: Separated) -> Findings:
         """Return the quantities of the probes at every snapshot."""
         batch, path, found = trained.batch, trained.path, Findings()
-        given: dict[str, Any] = {"selected": selected, "loss": self.objects.loss}
-        given["solutions"] = separated.solutions
+        given = {"selected": selected, "loss": self.objects.loss, "solutions": separated.solutions}
         for name, probe in self.objects.probes.items():
             with self._timed("probe", f"probe {name}"):
                 quantities = self.config.probe[name].QUANTITIES

@@ -18,7 +18,7 @@ from torch import Generator, Tensor
 from attnsvm import svm
 from attnsvm.config import ConfigError, RunConfig
 from attnsvm.config.optimizer import CONES
-from attnsvm.experiment import RunObjects, Selected, Stages, Trained
+from attnsvm.experiment.stages import RunObjects, Selected, Stages, Trained
 from attnsvm.loss import LinearLoss, Logistic, Squared
 from attnsvm.model import Transformer
 from attnsvm.nn.risk import Risk, attend

@@ -39,6 +39,7 @@ class CellComposer(ConfigLoaderImpl):
 
     def __init__(self, search_path: ConfigSearchPath) -> None:
         super().__init__(search_path)
+        self._groups = set[str]()
         self._composed: dict[tuple[str, ...], DictConfig] = {}
         self._validated: dict[tuple[str, ...], tuple[RunConfig, DictConfig] | None] = {}
 
@@ -91,8 +92,8 @@ class CellComposer(ConfigLoaderImpl):
         self, master: DictConfig, overrides: list[Override]
     ) -> tuple[tuple[str, ...], list[Override]]:
         """Return the chosen options, which are composed, and the overrides that set values."""
-        groups = set(master.hydra.runtime.choices)  # a dict sets values, even if its key is a group
-        sets = [
+        groups = self._groups = self._groups or set(master.hydra.runtime.choices)
+        sets = [  # a dict sets values, even if its key is a group
             one.key_or_group not in groups or isinstance(one.value(), dict) for one in overrides
         ]
         words = tuple(
@@ -138,11 +139,9 @@ def _plain(overrides: list[Override]) -> bool:
 def _leaves(overrides: list[Override]) -> Iterator[tuple[str, Any]]:
     """Yield field and value of each override; a dict sets several fields."""
     for one in overrides:
-        value = one.value()
-        of_dict = value.items() if isinstance(value, dict) else ()
-        yield from ((f"{one.key_or_group}.{name}", each) for name, each in of_dict)
-        if not isinstance(value, dict):
-            yield one.key_or_group, value
+        key, value = one.key_or_group, one.value()
+        fields = value.items() if isinstance(value, dict) else ()
+        yield from [(f"{key}.{name}", each) for name, each in fields] or [(key, value)]
 
 
 def _template(composed: DictConfig) -> tuple[RunConfig, DictConfig] | None:

@@ -30,6 +30,7 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
+from attnsvm.cli.dry_run import log_plan
 from attnsvm.cli.errors import SweepIncompleteError
 from attnsvm.cli.memory import job_machine, refuse_without_disk, refuse_without_memory
 from attnsvm.cli.objective import objective_of
@@ -120,8 +121,6 @@ class AttnsvmSweeper(Sweeper):
         ConfigError before any run, if a cell is not valid or the folder has records of other code;
         SweepIncompleteError at the end, if a cell has no complete record.
         """
-        from attnsvm.cli.dry_run import log_plan
-
         given = OverridesParser.create(config_loader=self.composer).parse_overrides(
             [*(f"{key}={value}" for key, value in self.params.items()), *arguments]
         )
