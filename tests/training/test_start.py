@@ -86,7 +86,9 @@ def test_an_instance_without_a_solved_svm_is_a_counted_row():
     assert len(record.trials) == 6
     assert rejected.any()
     _, reason = experiment.results.EXCLUSIONS["startless"]
-    assert (record.trials.loc[rejected, ["reason", "training"]] == [reason, "diverged"]).all(None)
+    assert (record.trials.loc[rejected, ["reason", "training"]] == [reason, "diverged"]).all(
+        axis=None
+    )
 
 
 def test_a_low_rank_cone_has_no_angle():
