@@ -37,13 +37,19 @@ def matmul(C: LaneArray, A: LaneArray, B: LaneArray) -> None:
     Every entry is one chain of multiply-adds in the order of the inner index, independent of its
     tile. The code is compiled once for all calls.
     """
-    _product(_operands(C, A, B))
+    _product(_operands(C, A, B), False)
+
+
+@njit(inline="always")
+def add_matmul(C: LaneArray, A: LaneArray, B: LaneArray) -> None:
+    """Write C + A B to C, otherwise as `matmul`."""
+    _product(_operands(C, A, B), True)
 
 
 @njit(inline="always")
 def matmul_inline(C: LaneArray, A: LaneArray, B: LaneArray) -> None:
     """Write C = A B as `matmul` does, in code that is made for this call."""
-    _tiled(_operands(C, A, B))
+    _tiled(_operands(C, A, B), False)
 
 
 @njit(inline="always")
@@ -58,12 +64,16 @@ def _operands(C: LaneArray, A: LaneArray, B: LaneArray) -> Any:
 
 
 @subroutine
-def _product(operands: Any) -> None:
-    _tiled(operands)
+def _product(operands: Any, onto: bool) -> None:
+    c, down, right, a, a_row, a_inner, b, b_inner, b_column, rows, columns, inner = operands
+    if rows == 1:  # as one column, of which a tile has more entries
+        down, right, rows, columns = right, down, columns, rows
+        a, a_row, a_inner, b, b_inner, b_column = b, b_column, b_inner, a, a_inner, a_row
+    _tiled((c, down, right, a, a_row, a_inner, b, b_inner, b_column, rows, columns, inner), onto)
 
 
 @njit(inline="always")
-def _tiled(operands: Any) -> None:
+def _tiled(operands: Any, onto: bool) -> None:
     c, down, right, a, a_row, a_inner, b, b_inner, b_column, rows, columns, inner = operands
     j = 0
     while j < columns:
@@ -72,7 +82,7 @@ def _tiled(operands: Any) -> None:
             high = _part(rows - i, ROWS_OF_ONE if wide == 1 else ROWS)
             _tile(
                 _at(c, i * down + j * right), down, right, _at(a, i * a_row), a_row, a_inner,
-                _at(b, j * b_column), b_inner, b_column, high, wide, inner,
+                _at(b, j * b_column), b_inner, b_column, onto, high, wide, inner,
             )  # fmt: skip
             i += high
         j += wide
@@ -94,12 +104,12 @@ def _part(rest: int, most: int) -> int:
 
 @intrinsic
 def _tile(  # type: ignore[no-untyped-def]  # numba compares signatures
-    typingctx, c, down, right, a, a_row, a_inner, b, b_inner, b_column, rows, columns, inner
+    typingctx, c, down, right, a, a_row, a_inner, b, b_inner, b_column, onto, rows, columns, inner
 ):
-    """Write one tile of C = A B, with all its chains of multiply-adds interleaved."""
+    """Write one tile of C = A B, or C + A B, with all chains of multiply-adds interleaved."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        *places, rows, columns, inner = args
+        *places, onto, rows, columns, inner = args
         end = builder.append_basic_block("written")
         choice = builder.switch(builder.add(builder.mul(columns, integer(64)), rows), end)
         for width in range(1, COLUMNS + 1):
@@ -107,15 +117,15 @@ def _tile(  # type: ignore[no-untyped-def]  # numba compares signatures
                 block = builder.append_basic_block(f"tile_{height}_{width}")
                 choice.add_case(integer(64 * width + height), block)
                 builder.position_at_end(block)
-                _write_tile(builder, places, height, width, inner)
+                _write_tile(builder, places, onto, height, width, inner)
                 builder.branch(end)
         builder.position_at_end(end)
         return context.get_dummy_value()
 
-    return types.void(*[types.intp] * 12), codegen
+    return types.void(*[types.intp] * 9, types.boolean, *[types.intp] * 3), codegen
 
 
-def _write_tile(builder: Any, places: Any, rows: int, columns: int, inner: Any) -> None:
+def _write_tile(builder: Any, places: Any, onto: Any, rows: int, columns: int, inner: Any) -> None:
     """Build the code of a tile; LLVM keeps its sums in registers."""
     c, down, right, a, a_row, a_inner, b, b_inner, b_column = places
     zero = ir.Constant(VECTOR, [0.0] * LANES)
@@ -130,6 +140,9 @@ def _write_tile(builder: Any, places: Any, rows: int, columns: int, inner: Any) 
 
     for entry in entries:
         builder.store(zero, sums[entry])
+    with builder.if_then(onto, likely=False):
+        for i, j in entries:
+            builder.store(read(c, integer(i), down, integer(j), right), sums[i, j])
     with cgutils.for_range(builder, inner) as loop:
         left = [read(a, integer(i), a_row, loop.index, a_inner) for i in range(rows)]
         above = [read(b, loop.index, b_inner, integer(j), b_column) for j in range(columns)]

@@ -53,16 +53,65 @@ NEAR_COPIES = -30.0
 """Rows whose log-difference is below this are on one side of every kink of a relu."""
 
 
+NOT_KEPT = np.inf
+"""In place of the exponent of a difference that rounded rows give: it is not kept."""
+
+
 @subroutine
 def begin(X: LaneArray, work: Workspace) -> None:
-    """Write the rows of the first layer, and their differences: as drawn, with exponents 0."""
+    """Write the rows of the first layer; they are as drawn, and so are their differences."""
     n, T, _ = X.shape
     work.x[0] = X
     for i in range(n):
+        apart = work.apart[0, i]
+        work.copies[0, i] = find_near(X[i], work.heights, apart)
         for p in range(T):
             for q in range(p + 1, T):
-                size = _difference(work.pairs[0, i, p, q], X[i, p], X[i, q])
-                work.apart[0, i, p, q] = where(size > 0, 0, -np.inf)
+                if any_lane(apart[p, q] < NOT_KEPT):
+                    size = _difference(work.pairs[0, i, p, q], X[i, p], X[i, q])
+                    apart[p, q] = where(size > 0, 0, -np.inf)
+
+
+@subroutine
+def compare_copies(
+    data: Data, work: Workspace, sizes: Sizes, W: LaneArray, layer: int, i: int
+) -> None:
+    """Write the differences of rows after a layer that are copies, or near each other."""
+    rows, apart, d = work.x[layer + 1, i], work.apart[layer + 1, i], sizes.d
+    for p in range(sizes.T):
+        for q in range(p + 1, sizes.T):
+            if any_lane(apart[p, q] < NOT_KEPT):
+                found = work.pairs[layer + 1, i, p, q]
+                bound = maximum(work.heights[p], work.heights[q])
+                near = ~(_difference(found, rows[p], rows[q]) > bound)
+                _compare_pair(data, work, sizes, W, layer, i, p, q)
+                for j in range(d):
+                    found[j] = where(near, work.exact[j], found[j])
+                apart[p, q] = where(near, work.exact[d], 0)
+
+
+@subroutine
+def find_near(x: LaneArray, heights: LaneArray, apart: LaneArray) -> float:
+    """Return whether some rows are near each other in some lane, as 1.0 or 0.0.
+
+    Write `heights`, the bound of each row, and `apart`: 0 for rows p < q near each other.
+    """
+    T, d = x.shape
+    found = 0.0
+    for p in range(T):
+        heights[p] = NEAR * largest_entry(x[p])
+    for p in range(T):
+        for q in range(p + 1, T):
+            size, bound = fill(0.0), maximum(heights[p], heights[q])
+            apart[p, q] = 0.0
+            for j in range(d):
+                size = maximum(abs(x[p, j] - x[q, j]), size)
+                if not any_lane(~(size > bound)):
+                    apart[p, q] = NOT_KEPT
+                    break
+            if any_lane(apart[p, q] < NOT_KEPT):
+                found = 1.0
+    return found
 
 
 @njit(inline="always")
@@ -75,36 +124,25 @@ def _difference(out: LaneArray, a: LaneArray, b: LaneArray) -> Any:
     return size
 
 
-@njit(inline="always")
-def compare_rows(
-    data: Data, work: Workspace, sizes: Sizes, W: LaneArray, layer: int, i: int
-) -> None:
-    """Write the differences of the rows after a layer, exactly also where they are copies."""
-    T, d = sizes.T, sizes.d
-    rows, heights = work.x[layer + 1, i], work.heights
-    for p in range(T):
-        heights[p] = NEAR * largest_entry(rows[p])
-    for p in range(T):
-        for q in range(p + 1, T):
-            found, apart = work.pairs[layer + 1, i, p, q], work.apart[layer + 1, i]
-            size = _difference(found, rows[p], rows[q])
-            near = ~(size > maximum(heights[p], heights[q]))
-            apart[p, q] = 0.0
-            if any_lane(near):
-                _compare_copies(data, work, sizes, W, layer, i, p, q)
-                for j in range(d):
-                    found[j] = where(near, work.exact[j], found[j])
-                apart[p, q] = where(near, work.exact[d], 0)
+@subroutine
+def difference(out: LaneArray, work: Workspace, layer: int, i: int, t: int, u: int) -> Any:
+    """Write x_t - x_u and return its exponent; t and u are not equal."""
+    exponent, sign = work.apart[layer, i, min(t, u), max(t, u)], 1.0 if t < u else -1.0
+    if not any_lane(exponent < NOT_KEPT):
+        _difference(out, work.x[layer, i, t], work.x[layer, i, u])
+        return fill(0.0)
+    out[:] = work.pairs[layer, i, min(t, u), max(t, u)]
+    rescale(out, sign)
+    return exponent
 
 
 @subroutine
-def _compare_copies(
+def _compare_pair(
     data: Data, work: Workspace, sizes: Sizes, W: LaneArray, layer: int, i: int, p: int, q: int
 ) -> None:
     """Write y_p - y_q at `exact`, with its exponent."""
     d, pair, exact = sizes.d, work.pair, work.exact
-    pair[:d] = work.pairs[layer, i, p, q]
-    pair[d] = work.apart[layer, i, p, q]
+    pair[d] = difference(pair[:d], work, layer, i, p, q)
     if sizes.residual:
         exact[:] = pair
     else:
@@ -146,10 +184,10 @@ def _through_values(
 
 @subroutine
 def gather_away(
-    away: LaneArray, size: LaneArray, top: Any, pairs: LaneArray, apart: LaneArray
+    away: LaneArray, size: LaneArray, work: Workspace, layer: int, i: int, top: Any
 ) -> None:
-    """Write x_t - x_top (T, d) and its exponents (T,) of a row, from differences of two rows."""
-    T = len(away)
+    """Write x_t - x_top (T, d) and its exponents (T,) of a row."""
+    T, pair = len(away), work.mean[: away.shape[1]]
     away[:] = 0.0
     size[:] = -np.inf
     for u in range(T):
@@ -157,10 +195,9 @@ def gather_away(
         if any_lane(is_top):
             for t in range(T):
                 if t != u:
-                    p, q = min(t, u), max(t, u)
-                    size[t] = where(is_top, apart[p, q], size[t])
-                    sign = where(is_top, 1.0 if t < u else -1.0, 0)
-                    add(away[t], pairs[p, q], sign)
+                    exponent = difference(pair, work, layer, i, t, u)
+                    size[t] = where(is_top, exponent, size[t])
+                    add(away[t], pair, where(is_top, 1.0, 0))
 
 
 @subroutine
@@ -226,7 +263,8 @@ def _add_attended(
     """Add the part of one head to o_p - o_q at `exact`; through its values if `values`."""
     (layer, i, p, q, h), T, d = which, sizes.T, sizes.d
     logits, s, inverse = work.logits[layer, h, i], work.s[layer, h, i], work.inverse[layer, h, i]
-    away, size, mean = work.away[layer, h, i, p], work.size[layer, h, i, p], work.back.flat[:d]
+    away, size, mean = work.away, work.size, work.back.flat[:d]
+    gather_away(away, size, work, layer, i, work.top[layer, h, i, p])
     change, factors, exponents = work.square[0], work.part[:T], work.exponents[:T]
     matmul(mean, W[layer, h], work.pair[:d])
     matmul(change, away, mean)
@@ -254,19 +292,22 @@ def _replace_swapped(work: Workspace, sizes: Sizes, layer: int, i: int, p: int, 
     x_{r_p}), whose first two terms are then zero, or tiny for copies.
     """
     d, pair, exact, total = sizes.d, work.pair, work.exact, work.total
-    away, size = work.away[layer, 0, i], work.size[layer, 0, i]
-    crossed = maximum(log_size(away[q, p], size[q, p]), log_size(away[p, q], size[p, q]))
+    away, size, of_q, size_of_q = work.away, work.size, work.other_away, work.other_size
+    gather_away(away, size, work, layer, i, work.top[layer, 0, i, p])
+    gather_away(of_q, size_of_q, work, layer, i, work.top[layer, 0, i, q])
+    crossed = maximum(log_size(of_q[p], size_of_q[p]), log_size(away[q], size[q]))
     swapped = log_size(pair[:d], pair[d]) - 1 > crossed
     if not any_lane(swapped):
         return
     total[:] = 0.0
     total[d] = -np.inf
-    add_scaled(total, away[q, p], size[q, p], 1.0)
-    add_scaled(total, away[p, q], size[p, q], -1.0)
-    for row, sign in ((p, 1.0), (q, -1.0)):
+    add_scaled(total, of_q[p], size_of_q[p], 1.0)
+    add_scaled(total, away[q], size[q], -1.0)
+    rows = (p, away, size, 1.0), (q, of_q, size_of_q, -1.0)
+    for row, x_away, sizes_away, sign in rows:
         mean, logits = work.mean, work.logits[layer, 0, i, row]
         inverse = work.inverse[layer, 0, i, row]
-        _mean_away(mean, away[row], size[row], logits, inverse, work.square[0])
+        _mean_away(mean, x_away, sizes_away, logits, inverse, work.square[0])
         add_scaled(total, mean, mean[d], sign)
     for j in range(d + 1):
         exact[j] = where(swapped, total[j], exact[j])

@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 
 from attnsvm.linalg.jit import subroutine
-from attnsvm.linalg.simd.arithmetic import exp, fill, logarithm, maximum, where
+from attnsvm.linalg.simd.arithmetic import any_lane, exp, fill, logarithm, maximum, where
 from attnsvm.linalg.simd.array import LaneArray, arrays
 from attnsvm.linalg.simd.blocks import Shapes, workspace
 from attnsvm.linalg.simd.matmul import rescale
@@ -74,13 +74,15 @@ def shapes_of_work(sizes: Sizes) -> Shapes:
     samples, mlps = sizes.samples, L if width else 0
     return {
         # of every layer: rows; logits less the largest, attention, 1 / sum e^logit, the index of
-        # the top token, U = W x, and x_t - x_top = away e^size, of every head and row
-        "x": (L + 1, n, T, d), **dict.fromkeys(("logits", "s", "size"), (L, H, n, T, T)),
-        **dict.fromkeys(("inverse", "top"), (L, H, n, T)), "U": (L, H, n, T, d),
-        "away": (L, H, n, T, T, d),
-        # differences of a layer's rows p < q, times e^apart, and bounds on those that rounded rows
-        # give; rows before the MLP and its hidden units
-        "heights": (T,), "pairs": (L, n, T, T, d), "apart": (L, n, T, T),
+        # the top token, the lowest logit, and U = W x, of every head and row
+        "x": (L + 1, n, T, d), **dict.fromkeys(("logits", "s"), (L, H, n, T, T)),
+        **dict.fromkeys(("inverse", "top", "lowest"), (L, H, n, T)), "U": (L, H, n, T, d),
+        # bounds on differences that rounded rows give; differences of a layer's rows p < q that are
+        # near each other, times e^apart, and whether a sequence has some; x_t - x_top = away e^size
+        # of a row; rows before the MLP and its hidden units
+        "heights": (T,), "pairs": (L, n, T, T, d), "apart": (L, n, T, T), "copies": (L, n),
+        **dict.fromkeys(("away", "other_away"), (T, d)),
+        **dict.fromkeys(("size", "other_size"), (T,)),
         "mixed": (mlps, n, T, d), "hidden": (mlps, n, T, width),
         # backwards, of every layer: r, P e^P_exponent, gradients; W of K and Q, and the gradients
         # of one K and Q
@@ -153,11 +155,22 @@ def normalize(v: LaneArray) -> None:
     v[d] = where(some, v[d] + logarithm(size), -np.inf)
 
 
+@njit(inline="always")
+def is_zero(v: LaneArray) -> Any:
+    """Return whether all entries are 0, in each lane."""
+    zero = fill(0.0) == 0
+    for j in range(len(v)):
+        zero = zero & (v[j] == 0)
+        if not any_lane(zero):
+            break
+    return zero
+
+
 @subroutine
 def forget_zeros(vectors: LaneArray, exponents: LaneArray) -> None:
     """Set the exponent of every vector of zeros to -inf: it adds nothing to a sum."""
     for k in range(len(vectors)):
-        exponents[k] = where(largest_entry(vectors[k]) > 0, exponents[k], -np.inf)
+        exponents[k] = where(is_zero(vectors[k]), -np.inf, exponents[k])
 
 
 @subroutine

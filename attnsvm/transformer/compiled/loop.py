@@ -27,7 +27,14 @@ from attnsvm.linalg.simd.blocks import Workspace
 from attnsvm.linalg.simd.matmul import add, inner, matmul, rescale
 from attnsvm.optimizer.base import TINY
 from attnsvm.transformer.compiled.copies import begin
-from attnsvm.transformer.compiled.layout import Data, Sizes, attending, largest_entry, queries
+from attnsvm.transformer.compiled.layout import (
+    Data,
+    Sizes,
+    attending,
+    is_zero,
+    largest_entry,
+    queries,
+)
 from attnsvm.transformer.compiled.passes import backward, forward, readout, through_mlp
 
 SQUARABLE = 1e-100
@@ -38,19 +45,21 @@ SQUARABLE = 1e-100
 
 
 @subroutine
-def _weigh(rows: LaneArray, exponents: LaneArray, partners: LaneArray) -> None:
-    """Multiply every row (count, d) by e^c / e^(largest c), c its exponent.
+def _weigh(out: LaneArray, rows: LaneArray, exponents: LaneArray, partners: LaneArray) -> None:
+    """Write every row (count, d) times e^c / e^(largest c), c its exponent.
 
     The largest is over the rows that add to a sum of products with `partners` (count, width):
     neither of the two is zero. The others are not needed, and become zero if they are above it.
     """
-    count = len(rows)
+    count, d = rows.shape
     largest = fill(-np.inf)
     for k in range(count):
-        counts = (largest_entry(partners[k]) > 0) & (largest_entry(rows[k]) > 0)
+        counts = ~(is_zero(partners[k]) | is_zero(rows[k]))
         largest = maximum(where(counts, exponents[k], -np.inf), largest)
     for k in range(count):
-        rescale(rows[k], where(exponents[k] > largest, 0, exp(exponents[k] - largest)))
+        share = where(exponents[k] > largest, 0, exp(exponents[k] - largest))
+        for j in range(d):
+            out[k, j] = share * rows[k, j]
 
 
 @njit(inline="always")
@@ -62,10 +71,9 @@ def _exponents_of(c: LaneArray, R: int) -> Any:
 @subroutine
 def _weighed(work: Workspace, R: int, partners: LaneArray) -> Any:
     """Return the adjoints g of the rows at hand, weighed for products with `partners`."""
-    rows = attending(work.g_below, R)
-    rows[:] = attending(work.g, R)
-    _weigh(rows, _exponents_of(work.c, R), attending(partners, R))
-    return rows
+    weighed, g = attending(work.g_below, R), attending(work.g, R)
+    _weigh(weighed, g, _exponents_of(work.c, R), attending(partners, R))
+    return weighed
 
 
 @subroutine
@@ -79,10 +87,9 @@ def _in_values(work: Workspace, sizes: Sizes, layer: int, R: int) -> None:
 
 @subroutine
 def _in_weights(work: Workspace, layer: int, h: int, R: int) -> None:
-    P = attending(work.back, R)
-    P[:] = attending(work.P[layer, h], R)
-    _weigh(P, _exponents_of(work.P_exponent[layer, h], R), P)
-    matmul(work.dW[layer, h], P.T, attending(work.x[layer], R))
+    weighed, P = attending(work.back, R), attending(work.P[layer, h], R)
+    _weigh(weighed, P, _exponents_of(work.P_exponent[layer, h], R), P)
+    matmul(work.dW[layer, h], weighed.T, attending(work.x[layer], R))
 
 
 @subroutine
@@ -96,7 +103,7 @@ def _differentiate(data: Data, work: Workspace, sizes: Sizes, W: LaneArray) -> N
                 matmul(work.dM2[layer], attending(hidden, R).T, _weighed(work, R, hidden))
             through_mlp(work.g, work.active, hidden, work.back, data.M1[layer], data.M2[layer], R)
             if sizes.train_mlp:
-                _weigh(active, _exponents_of(work.c, R), active)
+                _weigh(active, active, _exponents_of(work.c, R), active)
                 matmul(work.dM1[layer], attending(work.mixed[layer], R).T, active)
         if sizes.train_values:
             _in_values(work, sizes, layer, R)
@@ -183,7 +190,7 @@ def descend_layers(
             forward(here, work, sizes, W)
             readout(here, work, sizes)
             if sizes.train_head:
-                _weigh(work.w.rows, work.w_exponent.flat, work.w.rows)
+                _weigh(work.w.rows, work.w.rows, work.w_exponent.flat, work.w.rows)
                 matmul(work.dF, work.read.rows.T, work.w.rows)
             _differentiate(here, work, sizes, W)
             _descend_all(here, work, sizes, of_block, etas[step])

@@ -6,12 +6,12 @@ import numpy as np
 from numba import njit
 
 from attnsvm.linalg.jit import subroutine
-from attnsvm.linalg.simd.arithmetic import exp, fill, maximum, where
+from attnsvm.linalg.simd.arithmetic import any_lane, exp, fill, maximum, minimum, where
 from attnsvm.linalg.simd.array import LaneArray
 from attnsvm.linalg.simd.blocks import Workspace
 from attnsvm.linalg.simd.loss import feature, slope
-from attnsvm.linalg.simd.matmul import add, inner, matmul, rescale
-from attnsvm.transformer.compiled.copies import compare_rows, gather_away
+from attnsvm.linalg.simd.matmul import add, add_matmul, inner, matmul, rescale
+from attnsvm.transformer.compiled.copies import compare_copies, find_near, gather_away
 from attnsvm.transformer.compiled.layout import (
     EVERY,
     MEAN,
@@ -21,6 +21,9 @@ from attnsvm.transformer.compiled.layout import (
     forget_zeros,
     queries,
 )
+
+DEPTH = 600.0
+"""Sequences whose adjoints fall by less than e^-600 through all layers may do without exponents."""
 
 
 @subroutine
@@ -37,7 +40,10 @@ def forward(data: Data, work: Workspace, sizes: Sizes, W: LaneArray) -> None:
             hidden, M1, M2 = work.hidden[layer], data.M1[layer], data.M2[layer]
             expand(above, work.mixed[layer], hidden, M1, M2, R)
         for i in range(sizes.n if layer < sizes.L - 1 else 0):
-            compare_rows(data, work, sizes, W, layer, i)
+            near = find_near(above[i], work.heights, work.apart[layer + 1, i])
+            work.copies[layer + 1, i] = near
+            if near:
+                compare_copies(data, work, sizes, W, layer, i)
 
 
 @njit(inline="always")
@@ -45,72 +51,43 @@ def _mix(data: Data, work: Workspace, sizes: Sizes, layer: int, i: int, R: int) 
     """Write the first R rows of a sequence after attention: y = (x + sum_h V^T X^T s / sqrt(H))."""
     x, d = work.x[layer, i], sizes.d
     out = work.mixed[layer, i] if sizes.width > 0 else work.x[layer + 1, i]
-    share = 1 / np.sqrt(sizes.H)
-    for k in range(R):
-        for j in range(d):
-            out[k, j] = x[k, j] if sizes.residual else fill(0.0)
+    kept = np.sqrt(0.5) if sizes.residual else 0.0
+    share = (np.sqrt(0.5) if sizes.residual else 1.0) / np.sqrt(sizes.H)
     for h in range(sizes.H):
         logits, s = work.logits[layer, h, i], work.s[layer, h, i]
-        top, away, size = work.top[layer, h, i], work.away[layer, h, i], work.size[layer, h, i]
         matmul(logits[:R], work.U[layer, h, i, :R], x.T)
-        _attend(logits, s, top, work.inverse[layer, h, i], data.bias[i], R)
         for k in range(R):
-            apart = work.apart[layer, i]
-            if layer == 0:
-                _away_from_top(away[k], size[k], x, top[k], apart)
-            else:
-                gather_away(away[k], size[k], top[k], work.pairs[layer, i], apart)
+            inverse, top, lowest = _attend(logits[k], s[k], data.bias[i, k])
+            work.inverse[layer, h, i, k], work.top[layer, h, i, k] = inverse, top
+            work.lowest[layer, h, i, k] = lowest
         mean = work.rows[:R]
         matmul(mean, s[:R], x)
         if sizes.values:
             mean = work.more_rows[:R]
             matmul(mean, work.rows[:R], data.V[layer, h])
         for k in range(R):
-            add(out[k], mean[k], share)
-    if sizes.residual:
-        for k in range(R):
-            rescale(out[k], np.sqrt(0.5))
+            for j in range(d):
+                before = out[k, j] if h > 0 else kept * x[k, j]
+                out[k, j] = before + share * mean[k, j]
 
 
-@subroutine
-def _attend(
-    logits: LaneArray, s: LaneArray, top: LaneArray, inverse: LaneArray, bias: LaneArray, R: int
-) -> None:
-    """Write `top`, `inverse`, centred logits and attention of the first R rows of one head."""
-    T = len(logits)
-    for k in range(R):
-        largest, place, total = fill(-np.inf), fill(0.0), fill(0.0)
-        for t in range(T):
-            logit = logits[k, t] + bias[k, t]
-            logits[k, t] = logit
-            place = where(logit > largest, t, place)
-            largest = maximum(logit, largest)
-        for t in range(T):
-            centred = logits[k, t] - largest
-            e = exp(centred)
-            logits[k, t], s[k, t] = centred, e
-            total += e
-        inverse[k], top[k] = 1 / total, place
-        rescale(s[k], inverse[k])
-
-
-@subroutine
-def _away_from_top(
-    away: LaneArray, size: LaneArray, x: LaneArray, top: Any, apart: LaneArray
-) -> None:
-    """Write x_t - x_top and its exponents in the first layer, whose rows are as drawn."""
-    T, d = x.shape
-    for t in range(T):
-        size[t] = -np.inf
-        for u in range(T):
-            if u != t:
-                size[t] = where(top == u, apart[min(t, u), max(t, u)], size[t])
-    for j in range(d):
-        x_top = x[0, j]
-        for t in range(1, T):
-            x_top = where(top == t, x[t, j], x_top)
-        for t in range(T):
-            away[t, j] = x[t, j] - x_top
+@njit(inline="always")
+def _attend(logits: LaneArray, s: LaneArray, bias: LaneArray) -> Any:
+    """Write centred logits and attention of a row, return 1 / sum e^logit, top, lowest logit."""
+    largest, lowest, place, total = fill(-np.inf), fill(np.inf), fill(0.0), fill(0.0)
+    for t in range(len(s)):
+        logit = logits[t] + bias[t]
+        logits[t] = logit
+        place = where(logit > largest, t, place)
+        largest = maximum(logit, largest)
+        lowest = minimum(where(logit > -np.inf, logit, np.inf), lowest)
+    for t in range(len(s)):
+        centred = logits[t] - largest
+        e = exp(centred)
+        logits[t], s[t] = centred, e
+        total += e
+    rescale(s, 1 / total)
+    return 1 / total, place, lowest - largest
 
 
 @subroutine
@@ -173,79 +150,114 @@ def backward(data: Data, work: Workspace, sizes: Sizes, W: LaneArray, layer: int
     """Write P and, above the first layer, the adjoints of the layer's input."""
     R = queries(sizes, layer)
     share = (np.sqrt(0.5) if sizes.residual else 1.0) / np.sqrt(sizes.H)
-    work.r_exponent[layer] = work.c
-    for h in range(sizes.H):
-        r = attending(work.r[layer, h], R)
-        if sizes.values:
-            matmul(r, attending(work.g, R), data.V[layer, h].T)
-        else:
-            r[:] = attending(work.g, R)
-        for k in range(len(r)):
-            rescale(r[k], share)
     for i in range(sizes.n):
+        in_range = _share_exponent(work, sizes, layer, i, R)
+        work.r_exponent[layer, i] = work.c[i]
         for h in range(sizes.H):
-            logits, inverse = work.logits[layer, h, i], work.inverse[layer, h, i]
-            top, away, size = work.top[layer, h, i], work.away[layer, h, i], work.size[layer, h, i]
+            r, g = work.r[layer, h, i, :R], work.g[i, :R]
+            if sizes.values:
+                g = work.rows[:R]
+                matmul(g, work.g[i, :R], data.V[layer, h].T)
             for k in range(R):
-                row = logits[k], inverse[k], top[k], away[k], work.c[i, k]
-                P, r_k = work.P[layer, h, i, k], work.r[layer, h, i, k]
-                if layer == 0:
-                    e = _pull_back_first(
-                        P, r_k, row, work.s[layer, h, i, k], work.square[0], work.part
-                    )
-                else:
-                    q, exponent = work.q[h, k], work.q_exponent[h, k]
-                    e = _pull_back(P, q, exponent, r_k, row, size[k], work.square[0])
-                work.P_exponent[layer, h, i, k] = e
-        if layer > 0:
-            _begin_below(work, sizes, layer, i, R)
-            for h in range(sizes.H):
-                as_value, as_key = work.square[:R], work.q[h, :R]
-                c, common, below = work.c[i], work.c_below[i], work.g_below[i].flat
-                inverse = work.inverse[layer, h, i]
-                _weigh_as_keys(as_value, as_key, work.q_exponent[h], work.logits[layer, h, i],
-                               inverse, c, common)  # fmt: skip
-                matmul(work.rows, as_value.T, work.r[layer, h, i, :R])
-                add(below, work.rows.flat, 1.0)
-                matmul(work.rows, as_key.T, work.U[layer, h, i, :R])
-                add(below, work.rows.flat, 1.0)
+                for j in range(sizes.d):
+                    r[k, j] = share * g[k, j]
+        if in_range:
+            _pull_back_in_range(work, sizes, layer, i, R)
+        else:
+            _pull_back(work, sizes, layer, i, R)
     if layer > 0:
         for h in range(sizes.H):
             matmul(attending(work.back, R), attending(work.P[layer, h], R), W[layer, h])
             for i in range(sizes.n):
                 for k in range(R):
-                    share_k = exp(work.P_exponent[layer, h, i, k] - work.c_below[i, k])
-                    add(work.g_below[i, k], work.back[i, k], share_k)
-        work.g[:] = work.g_below
-        work.c[:] = work.c_below
+                    share_k = exp(work.P_exponent[layer, h, i, k] - work.c[i, k])
+                    add(work.g[i, k], work.back[i, k], share_k)
         forget_zeros(work.g.rows, work.c.flat)
 
 
-@subroutine
-def _pull_back_first(
-    P: LaneArray, r: LaneArray, row: Any, s: LaneArray, rise: LaneArray, q: LaneArray
-) -> Any:
-    """Write P of a row of the first layer, return its exponent; rows as drawn need no other ones.
+@njit(inline="always")
+def _share_exponent(work: Workspace, sizes: Sizes, layer: int, i: int, R: int) -> bool:
+    """Give the adjoints of a sequence one exponent if then nothing underflows; return whether."""
+    c, common, depth = work.c[i], fill(-np.inf), fill(0.0)
+    if any_lane(work.copies[layer, i] > 0):
+        return False
+    for t in range(sizes.T):
+        common = maximum(c[t], common)
+    for h in range(sizes.H):
+        for k in range(R):
+            below = work.lowest[layer, h, i, k] + (c[k] - common)
+            depth = minimum(where(c[k] > -np.inf, below, 0), depth)
+    if any_lane(depth < -DEPTH / sizes.L):
+        return False
+    for t in range(sizes.T):
+        if any_lane(c[t] != common):
+            rescale(work.g[i, t], exp(c[t] - common))
+            c[t] = common
+    return True
 
-    `rise` is (x_t - x_top)^T r. `q` is scratch of at least T entries.
+
+@njit(inline="always")
+def _pull_back_in_range(work: Workspace, sizes: Sizes, layer: int, i: int, R: int) -> None:
+    """Write P and the adjoints below of a sequence whose numbers have one exponent."""
+    x, g, common = work.x[layer, i], work.g[i], work.c[i, 0]
+    if layer > 0:
+        rescale(g.flat, np.sqrt(0.5) if sizes.residual else 0.0)
+    for h in range(sizes.H):
+        s, r, q = work.s[layer, h, i, :R], work.r[layer, h, i, :R], work.q[h, :R]
+        matmul(q, r, x.T)
+        for k in range(R):
+            _through_softmax(q[k], s[k], work.top[layer, h, i, k])
+        matmul(work.P[layer, h, i, :R], q, x)
+        work.P_exponent[layer, h, i, :R] = common
+        if layer > 0:
+            add_matmul(g, s.T, r)
+            add_matmul(g, q.T, work.U[layer, h, i, :R])
+
+
+@njit(inline="always")
+def _through_softmax(q: LaneArray, s: LaneArray, top: Any) -> None:
+    """Turn adjoints C of attention, in `q`, into q_t = s_t (C_t - sum_u s_u C_u) of logits.
+
+    All C are taken less C_top: where attention saturates, their mean is small too.
     """
-    (logits, inverse, top, away, c), T = row, len(s)
-    matmul(rise, away, r)
-    largest, mean = fill(-np.inf), fill(0.0)
-    for t in range(T):
-        largest = maximum(where(rise[t] == 0, -np.inf, logits[t]), largest)
-    # e^-largest times s_t (x_t - x_top)^T r; its sum is the mean
-    for t in range(T):
-        q[t] = rise[t] * exp(logits[t] - largest) * inverse
-        mean += q[t]
-    for t in range(T):
-        q[t] = where(top == t, 0, q[t] - s[t] * mean)
-    matmul(P, away.T, q[:T])
-    return largest + c
+    C_top, mean = fill(0.0), fill(0.0)
+    for t in range(len(s)):
+        C_top = where(top == t, q[t], C_top)
+    for t in range(len(s)):
+        q[t] = q[t] - C_top
+        mean += s[t] * q[t]
+    for t in range(len(s)):
+        q[t] = s[t] * (q[t] - mean)
 
 
 @subroutine
-def _pull_back(
+def _pull_back(work: Workspace, sizes: Sizes, layer: int, i: int, R: int) -> None:
+    """Write P and the adjoints below of a sequence, each row with its own exponent."""
+    away, size, c, g = work.away, work.size, work.c[i], work.g_below[i]
+    for h in range(sizes.H):
+        logits, inverse = work.logits[layer, h, i], work.inverse[layer, h, i]
+        for k in range(R):
+            top, r = work.top[layer, h, i, k], work.r[layer, h, i, k]
+            gather_away(away, size, work, layer, i, top)
+            row = logits[k], inverse[k], top, away, c[k]
+            P, q, exponent = work.P[layer, h, i, k], work.q[h, k], work.q_exponent[h, k]
+            e = _pull_back_row(P, q, exponent, r, row, size, work.square[0])
+            work.P_exponent[layer, h, i, k] = e
+    if layer == 0:
+        return
+    _begin_below(work, sizes, layer, i, R)
+    for h in range(sizes.H):
+        as_value, as_key = work.square[:R], work.q[h, :R]
+        logits, inverse = work.logits[layer, h, i], work.inverse[layer, h, i]
+        _weigh_as_keys(as_value, as_key, work.q_exponent[h], logits, inverse, c, work.c_below[i])
+        add_matmul(g, as_value.T, work.r[layer, h, i, :R])
+        add_matmul(g, as_key.T, work.U[layer, h, i, :R])
+    work.g[i] = g
+    work.c[i] = work.c_below[i]
+
+
+@subroutine
+def _pull_back_row(
     P: LaneArray, q: LaneArray, exponent: LaneArray, r: LaneArray, row: Any, size: LaneArray,
     rise: LaneArray,
 ) -> Any:  # fmt: skip
