@@ -260,11 +260,13 @@ def _history(
     """Return the curves in long format, by seed (layer, head), step and quantity."""
     types: dict[Any, Any] = {**dict.fromkeys(rows, "int64"), "step": "float64"}
     types |= {"quantity": "str", "value": float}
-    parts = [pd.DataFrame({name: [] for name in types})] if not curves else []
+    parts: dict[str, list[np.ndarray]] = {name: [] for name in types}
     for name, (steps, values) in curves.items():
-        part = pd.DataFrame({key: np.repeat(one, len(steps)) for key, one in rows.items()})
-        step = np.tile(plain(steps), len(values))
-        parts.append(part.assign(step=step, quantity=name, value=plain(values).ravel()))
-    table = pd.concat(parts)
-    table = table.sort_values(key_columns(table), kind="stable", ignore_index=True)
-    return table.astype(types)
+        part = {key: np.repeat(one, len(steps)) for key, one in rows.items()}
+        part |= {"step": np.tile(plain(steps), len(values)), "value": plain(values).ravel()}
+        part["quantity"] = np.full(values.numel(), name, dtype=object)
+        for key, one in part.items():
+            parts[key].append(one)
+    table = pd.DataFrame({key: np.concatenate(of) if of else [] for key, of in parts.items()})
+    table = table.astype(types)
+    return table.sort_values(key_columns(table), kind="stable", ignore_index=True)

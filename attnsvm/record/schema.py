@@ -77,11 +77,11 @@ def trial_table(
     _, *schema = (*TRIAL_COLUMNS, *further)
     if unknown := set(columns) - {one.name for one in schema}:
         raise ValueError(f"unknown trial columns {sorted(unknown)}: must be among its columns")
-    data = {"seed": pd.Series(np.asarray(seeds), dtype="int64")}
+    data: dict[str, Any] = {"seed": np.asarray(seeds, dtype="int64")}
     for one in schema:
         values = columns.get(one.name)
         values = [one.default] * len(data["seed"]) if values is None else list(values)
-        data[one.name] = pd.Series(values, dtype=one.dtype)
+        data[one.name] = pd.Series(values, dtype=one.dtype).array
     return pd.DataFrame(data)
 
 

@@ -43,19 +43,20 @@ def sheet(
     words = [f"{status} ({reason})" if reason else status for status, reason in pairs]
     table["status"] = np.array(words, dtype=object)
     rows = keys_of(arrays, key) if arrays else []
-    names, steps = sorted(set(history["quantity"])), np.unique(history["step"].to_numpy())
+    of, names = pd.factorize(history["quantity"], sort=True)
+    steps, at = np.unique(history["step"], return_inverse=True)
     values = np.empty((len(rows), len(names), len(steps)))
-    if len(history) != values.size or history.duplicated([*key, "quantity", "step"]).any():
+    place = {row: k for k, row in enumerate(rows)}
+    keys = zip(*(history[one].tolist() for one in key), strict=True)
+    found = [place[one] for one in keys if one in place]
+    seen = np.zeros(values.shape, dtype=bool)
+    if len(history) == len(found) == values.size:
+        values[found, of, at], seen[found, of, at] = history["value"], True
+    if len(history) != values.size or not seen.all():
         must = f"each of {len(names)} quantities at {len(steps)} steps for {len(rows)} rows, once"
         raise CorruptRecordError(f"history: it has {len(history)} rows, must have {must}")
-    if values.size:
-        cube = history.pivot(index=list(key), columns=["quantity", "step"], values="value")
-        order = sorted(range(len(rows)), key=rows.__getitem__)
-        if not np.array_equal(cube.index.to_frame(), np.array(rows)[order]):
-            raise CorruptRecordError("history: its rows are not those that have arrays")
-        values[order] = cube.sort_index(axis=1).to_numpy().reshape(values.shape)
     curves = {name: values[:, k] for k, name in enumerate(names)}
-    curves["step"] = np.broadcast_to(steps, values[:, 0].shape) if names else values.sum(1)
+    curves["step"] = np.broadcast_to(steps, (len(rows), len(steps)))
     parts = {"table": table, "history": curves, "arrays": arrays}
     return {(part, name): one for part, given in parts.items() for name, one in given.items()}
 

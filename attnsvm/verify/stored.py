@@ -157,11 +157,9 @@ def keys_of(arrays: Mapping[str, Iterable[Any]], names: Sequence[str]) -> list[K
 def plain_columns(table: pd.DataFrame) -> dict[str, NDArray[Any]]:
     """Return the columns of a table: numbers, or objects with None for a missing one."""
     return {
-        str(name): (
-            column.astype(object).where(column.notna(), None)
-            if isinstance(column.dtype, pd.api.extensions.ExtensionDtype)
-            else column
-        ).to_numpy()
+        str(name): column.array.to_numpy(object, na_value=None)
+        if isinstance(column.dtype, pd.api.extensions.ExtensionDtype)
+        else column.to_numpy()
         for name, column in table.items()
     }
 

@@ -1,6 +1,5 @@
 """No forgery passes, although its checksums fit: by hand, and by seeded random mutation."""
 
-import itertools
 import shutil
 from functools import lru_cache
 from pathlib import Path
@@ -105,23 +104,21 @@ def mutated(unchanged: Forgery, random: np.random.Generator) -> tuple[Forgery, t
     return f, what
 
 
+MUTATED = ("top", "multi", "kq", "path", "kq_low_rank", "network", "scc", "hypotheses_multi")
+
+
 @pytest.mark.parametrize(
-    ("seed", "count"),
-    [
-        *(pytest.param(seed, 60, marks=pytest.mark.full) for seed in range(4)),
-        pytest.param(4, 3000, marks=pytest.mark.faults),
-    ],
+    "count", [pytest.param(30, marks=pytest.mark.full), pytest.param(375, marks=pytest.mark.faults)]
 )
-def test_random_mutations_pass_only_where_the_tool_says_as_recorded(seed, count, tmp_path):
-    random = np.random.default_rng(seed)
-    survivors = []
-    kinds = ["top", "multi", "kq", "path", "kq_low_rank", "network", "scc", "hypotheses_multi"]
-    for name in itertools.islice(itertools.cycle(kinds), count):
+@pytest.mark.parametrize("name", MUTATED)
+def test_random_mutations_pass_only_where_the_tool_says_as_recorded(name, count, tmp_path):
+    random, survivors = np.random.default_rng([count, MUTATED.index(name)]), []
+    for _ in range(count):
         forged, what = mutated(genuine(name), random)
-        folder = forged.written(tmp_path / name)
+        folder = forged.written(tmp_path)
         if not refusal(folder) and what not in as_recorded(name):
-            survivors.append((name, what))
-        shutil.rmtree(tmp_path / name)
+            survivors.append(what)
+        shutil.rmtree(folder)
     assert not survivors
 
 
