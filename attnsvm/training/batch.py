@@ -112,7 +112,8 @@ def train(
         how, ridge = "sphere" if isinstance(stepper, RegularizationPath) else "log_domain", 0.0
         if isinstance(stepper, FirstOrder):
             how, ridge = stepper.gradient, stepper.ridge
-        return recorder.trajectory(last, how, ridge, threads).take(slice(batch.B))
+        path = recorder.trajectory(last, how, ridge, threads)
+        return path if batch.B > 1 else path.take(slice(1))
 
 
 def train_chunks(

@@ -44,14 +44,16 @@ def ended(
     """
     size = max(2, PART // (W[0].numel() + risk.batch.X[0].numel()))
     whole = Ending(risk, variables, W, ridge)
-    parts = [whole.take(slice(first, first + size)) for first in range(0, len(W), size)]
+    firsts = range(0, len(W), size)
+    parts = [whole.take(slice(k, k + size)) for k in firsts] if len(firsts) > 1 else [whole]
 
     @torch.no_grad()  # of each thread
     def of_part(part: Ending) -> tuple[Tensor, Tensor]:
         return part.direction_error(how), part.at_finite_optimum()
 
     with ThreadPoolExecutor(threads) as pool:
-        error, optimum = zip(*pool.map(of_part, parts), strict=True)
+        found = pool.map(of_part, parts) if len(parts) > 1 else map(of_part, parts)
+        error, optimum = zip(*found, strict=True)
     return torch.cat(error), torch.cat(optimum)
 
 

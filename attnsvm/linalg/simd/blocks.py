@@ -2,8 +2,10 @@
 
 from collections import namedtuple
 from collections.abc import Iterable
+from math import prod
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -32,15 +34,14 @@ def blocks_of(tensor: Tensor) -> LaneArray:
 
     The last instance is repeated in the lanes of the last block that would be empty.
     """
-    flat = tensor.flatten(1) if tensor.ndim > 1 else tensor.unsqueeze(1)
-    (B, entries), blocks = flat.shape, len(tensor) // LANES
-    rest = B - blocks * LANES
-    lanes = flat.new_empty(blocks + (rest > 0), entries, LANES)
-    lanes[:blocks] = flat[: B - rest].reshape(blocks, LANES, entries).mT
-    if rest:
-        lanes[blocks, :, :rest] = flat[B - rest :].mT
-        lanes[blocks, :, rest:] = flat[-1:].mT
-    return LaneArray(lanes.view(len(lanes), *tensor.shape[1:], LANES).numpy())
+    B, whole, entries = len(tensor), len(tensor) // LANES, prod(tensor.shape[1:])
+    blocks, flat = -(-B // LANES), tensor.numpy().reshape(B, entries)
+    (made,) = LaneArray.several((blocks, *tensor.shape[1:]))
+    lanes = made.array.reshape(blocks, entries, LANES)
+    lanes[:whole] = flat[: whole * LANES].reshape(whole, LANES, entries).swapaxes(1, 2)
+    if whole < blocks:
+        lanes[whole] = flat[np.minimum(np.arange(whole * LANES, blocks * LANES), B - 1)].T
+    return made
 
 
 def of_blocks(blocks: LaneArray, B: int) -> Tensor:

@@ -144,7 +144,7 @@ def run(
     loop = _Loop(risk, optimizer, variables, recorder)
     of = "W" if len(variables) == 1 else "(K, Q)"
     with announced(f"training loop of {of}", 17 if loop.update.direction is None else 64):
-        loop.take(0, 0, np.empty((0, 3)), np.empty(0, np.int64))
+        loop.first = loop.take(0, loop.blocks, np.empty((0, 3)), np.zeros(1, np.int64))
     loop.run(optimizer, threads, report)
     return loop.last
 
@@ -155,6 +155,9 @@ class _Loop(BlockSteps):
     Trained are W^T, or K in the span of the tokens and Q in that of the queries, both in the span
     of their rows. At the stops variables, W, logits and margins are kept.
     """
+
+    first: list[Tensor]
+    """What is kept of the start."""
 
     def __init__(
         self, risk: Risk, optimizer: FirstOrder, variables: Variables, recorder: SnapshotRecorder
@@ -200,24 +203,29 @@ class _Loop(BlockSteps):
         """
         V = _times(left, start)
         V = (V if right is None else torch.bmm(V, right.mT)).contiguous()
-        square, share = torch.zeros(self.B, 1, dtype=V.dtype), torch.ones(self.B, 1, dtype=V.dtype)
+        (p, q), direction = V.shape[1:], self.update.direction
+        adam = direction is not None and direction.rule == ADAM
+        sizes = ((p, q) if there else (0, 0) for there in (self.update.beta or adam, adam))
+        made = LaneArray.several(*((self.blocks, *size) for size in (*sizes, *[(1,)] * 4)))
+        for array, value in zip(made, (0, 0, 1, 0, -np.inf, -np.inf), strict=True):
+            array[:] = value
+        M, S, share, square, scale_M, scale_S = made
         if self.update.log_ridge > -math.inf:
             inside = V if left is None else torch.bmm(left, V)
             rest = start - (inside if right is None else torch.bmm(inside, right))
-            square = torch.linalg.vector_norm(rest, dim=(1, 2)).square().unsqueeze(1)
-        direction = self.update.direction
-        adam = direction is not None and direction.rule == ADAM
-        moments = (torch.zeros_like(V if there else V[:, :0, :0])
-                   for there in (self.update.beta or adam, adam))  # fmt: skip
-        momentum, squares = moments
-        scale = torch.full_like(share, -torch.inf)
-        left, right = (start[:, :0, :0] if E is None else E for E in (left, right))
-        arrays = V, share, square, momentum, scale, squares, scale, start, V, left, right
-        return Variable(*map(blocks_of, arrays))
+            square = blocks_of(torch.linalg.vector_norm(rest, dim=(1, 2)).square().unsqueeze(1))
+        coordinates = blocks_of(V)
+        given = start, *(start[:, :0, :0] if E is None else E for E in (left, right))
+        first, *bases = map(blocks_of, given)
+        V0 = LaneArray(coordinates.array.copy())
+        return Variable(coordinates, share, square, M, scale_M, S, scale_S, first, V0, *bases)
 
     def begin(self) -> None:
         """Take the first snapshot."""
-        self.recorder.take(self.start, self.risk.forward(self.start))
+        *weights, logits, margins = self.first
+        for kept, found in zip(self.kept(1, 0), weights, strict=False):
+            kept[:] = found
+        self.recorder.take_views(log_attention(logits), margins)
 
     def record(self, stretch: Stretch) -> None:
         """Take the views of the snapshots of a stretch, whose weights are stored."""
