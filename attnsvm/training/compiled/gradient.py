@@ -20,6 +20,9 @@ from attnsvm.linalg.simd.matmul import matmul_inline, rescale
 TILE = 384
 """Token entries that are processed together: 384 of 64 bytes, 24 KB, fit the L1 cache."""
 
+FAINT = 1e-100
+"""Largest sum of e^(logit - second) (C - C_top) of a sample that may have to be scaled anew."""
+
 
 class Update(NamedTuple):
     """The update: the loss, log(2 ridge), exact gradient or not, and the rule of steps.
@@ -68,7 +71,7 @@ def shapes_of_work(n: int, T: int, r: int, c: int, k: int, m: int, columns: int)
     `columns` are those of W or of K and Q as given.
     """
     largest, least = max(r, c) * (m or r), min(max(r, c), m or r)
-    samples = dict.fromkeys(("top", "place", "big", "margin", "total", "size"), (n,))
+    samples = dict.fromkeys(("top", "second", "big", "inverse", "margin", "size"), (n,))
     return {
         # E becomes q; C is E (C - C_top)
         **dict.fromkeys(("logits", "E"), (n, T)), "C": (T,), **samples,
@@ -95,61 +98,63 @@ def of_block(data: Instance, b: int) -> Instance:
 
 @njit(inline="always")
 def _attend(data: Instance, work: Workspace, exact: bool, first: int, last: int) -> None:
-    """Write logits, E, `total` = sum E, `place`, `big` and size = log big, of first <= i < last.
+    """Write logits, E, `second`, `top`, `big`, `inverse` and size = log big, of the samples.
 
-    E = e^(logit - top), but 0 at `place`. Exact gradient: `place` is the index of the largest logit
-    and `top` the second largest logit; big = e^(top - largest), and the largest attention is
-    1 / (1 + big sum E). If there is no second logit, E and big are 0 and size is -inf. Published
-    gradient: top is the largest logit, big is 1 and place is -1.
+    E = e^(logit - second), but 0 at the largest logit `top` if it is larger than the `second`. Exact
+    gradient: big = e^(second - top), and the largest attention is `inverse`, 1 / (1 + big sum E).
+    If there is no second logit, E and big are 0 and size is -inf. Published gradient, or two
+    largest logits: no entry of E is 0, second is the largest logit, big is 1, the attention is
+    E / sum E; the published gradient has no top, which is infinite.
     """
     T = data.X.shape[1]
     for i in range(first, last):
         logits = work.logits[i]
         matmul_inline(logits, data.X[i], work.U[i])
-        largest, second, place = fill(-np.inf), fill(-np.inf), fill(0.0)
+        top, second = fill(-np.inf), fill(-np.inf)
         for t in range(T):
             logit = logits[t] + data.bias[i, t]
             logits[t] = logit
-            second = maximum(minimum(logit, largest), second)
-            place = where(logit > largest, t, place)
-            largest = maximum(logit, largest)
+            second = maximum(minimum(logit, top), second)
+            top = maximum(logit, top)
         if not exact:
-            second, place = largest, fill(-1.0)
-        work.top[i], work.size[i], work.place[i] = second, second - largest, place
+            second = top
+        work.top[i], work.second[i], work.size[i] = (
+            top if exact else fill(np.inf),
+            second,
+            second - top,
+        )
     for i in range(first, last):
-        top, gap, place = work.top[i], work.size[i], work.place[i]
-        big, total = fill(1.0), fill(0.0)
+        second, big, total = work.second[i], fill(1.0), fill(0.0)
         for t in range(T):
-            e = exp(where(place == t, gap, work.logits[i, t] - top))
-            big = where(place == t, e, big)
-            e = where(place == t, 0, e)
+            above = work.logits[i, t] - second
+            e = exp(-abs(above))
+            big = where(above > 0, e, big)
+            e = where(above > 0, 0, e)
             total += e
             work.E[i, t] = e
-        work.big[i], work.total[i] = big, total
+        work.big[i], work.inverse[i] = big, 1 / (big * total + where(work.size[i] < 0, 1, 0))
 
 
 @njit(inline="always")
 def _predict(data: Instance, work: Workspace, update: Update, first: int, last: int) -> None:
     """Write margins and w, the slopes of the loss in the features of the attended mean.
 
-    The exponents of the slopes are added to `size`. `top` becomes the attention of the token at
-    `place`; published gradient: 1 / sum E. `best` are the features of that token, or 0.
+    The exponents of the slopes are added to `size`. `best` are the features of the top token, or 0.
     """
     _, T, k = data.F.shape
-    at_place = 1.0 if update.exact else 0.0
     for i in range(first, last):
-        place, big, value = work.place[i], work.big[i], fill(0.0)
-        inverse = 1 / (big * work.total[i] + at_place)
+        top, big, value = work.top[i], work.big[i], fill(0.0)
         for j in range(k):
             rest, f_top = fill(0.0), fill(0.0)
             for t in range(T):
                 f = data.F[i, t, j]
                 rest += work.E[i, t] * f
-                f_top = where(place == t, f, f_top)
-            h, dh = feature((big * rest + f_top) * inverse, data.kinds, j)
+                f_top = where(work.logits[i, t] >= top, f, f_top)
+            mean = (big * rest + where(work.size[i] < 0, f_top, 0)) * work.inverse[i]
+            h, dh = feature(mean, data.kinds, j)
             value += h
             work.w[i, j], work.best[i, j] = dh, f_top
-        work.top[i], work.margin[i] = inverse, data.Y[i] * value
+        work.margin[i] = data.Y[i] * value
     for i in range(first, last):
         factor, exponent = slope(work.margin[i], update.loss, update.target)
         if not update.exact:
@@ -173,28 +178,23 @@ def _pull_back(data: Instance, work: Workspace, update: Update, first: int, last
     """Write P_i e^-size; `size` is -inf for a sample that does not contribute to the gradient.
 
     q_t = s_t (C_t - sum_u s_u C_u) for the scores C = <w, F>, all less C_top; the entry of q at the
-    largest softmax of a row is minus the sum of the other entries.
+    top is minus the sum of the other entries.
     """
     T = data.X.shape[1]
     for i in range(first, last):
         E, C, w = work.E[i], work.C, work.w[i]
-        place, inverse = work.place[i], work.top[i]
-        c_top, c_second, total = score(w, work.best[i]), fill(np.nan), fill(0.0)
+        c_top, total = score(w, work.best[i]), fill(0.0)
         for t in range(T):
-            c, e = score(w, data.F[i, t]), E[t]
-            c_second = where(e == 1, c, c_second)
-            c = e * (c - c_top)
+            c = E[t] * (score(w, data.F[i, t]) - c_top)
             total += c
             C[t] = c
-        if update.exact and any_lane(c_second == c_top):
+        if update.exact and any_lane(abs(total) < FAINT):
             total = _weigh_untied(data, work, i, c_top, total)
-        mean, rest = total * work.big[i] * inverse, fill(0.0)
+        inverse = work.inverse[i]
+        mean = total * work.big[i] * inverse
         for t in range(T):
-            q = inverse * (C[t] - mean * E[t])
-            E[t] = q
-            rest -= q
-        for t in range(T):
-            E[t] = where(place == t, rest, E[t])
+            above = work.logits[i, t] > work.second[i]
+            E[t] = inverse * where(above, -total * inverse, C[t] - mean * E[t])
         matmul_inline(work.P[i], data.X[i].T, E)
 
 
@@ -205,16 +205,12 @@ def _weigh_untied(data: Instance, work: Workspace, i: int, c_top: Any, total: An
     If the second largest logit is not one of theirs (it may be a copy of the top token), their E
     may underflow. Then write e^(logit - their largest logit) (C - c_top) and return the sum.
     """
-    logits, w, place = work.logits[i], work.w[i], work.place[i]
-    second, largest = fill(-np.inf), fill(-np.inf)
+    logits, w, second, largest = work.logits[i], work.w[i], work.second[i], fill(-np.inf)
     for t in range(len(logits)):
-        second = where(place == t, second, maximum(logits[t], second))
         tied = score(w, data.F[i, t]) == c_top
         largest = where(tied, largest, maximum(logits[t], largest))
-    some = largest > -np.inf
-    second = where(some, second, -np.inf)
-    work.size[i] = where(some, work.size[i] + (largest - second), -np.inf)
-    if not any_lane(second > largest):
+    work.size[i] = where(largest > -np.inf, work.size[i] + (largest - second), -np.inf)
+    if not any_lane((second > largest) & (largest > -np.inf)):
         return total
     total = fill(0.0)
     for t in range(len(logits)):
