@@ -17,7 +17,10 @@ from types import ModuleType
 from typing import Any
 
 from numba import njit
+from numba._dynfunc import make_function
 from numba.core.caching import FunctionCache
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler
 from numba.core.dispatcher import Dispatcher
 from numba.core.event import Listener, install_listener
 
@@ -26,8 +29,33 @@ from attnsvm.display.pace import cleared, doing
 log = logging.getLogger(__name__)
 log.addFilter(cleared)
 
-subroutine = partial(njit, no_cpython_wrapper=True, no_cfunc_wrapper=True)
-"""Decorator of what only compiled code calls; it compiles faster without an entry from Python."""
+
+class _Linked(JITCodeLibrary):  # type: ignore[misc]
+    """Code that is optimised, and becomes that of the processor, as a part of its callers' only."""
+
+    def _optimize_final_module(self) -> None:
+        """Do nothing."""
+
+    def _finalize_final_module(self) -> None:
+        self._finalized = True
+
+
+class _OfSubroutine(Compiler):  # type: ignore[misc]
+    """Compiles a subroutine as far as its callers need it."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        target = self.state.targetctx
+        self.state.library = _Linked(target.codegen(), "subroutine")
+        target.get_executable = lambda library, about, environment: make_function(
+            about.lookup_module(), about.qualname, "", 0, environment, (library,)
+        )
+
+
+subroutine = partial(
+    njit, no_cpython_wrapper=True, no_cfunc_wrapper=True, pipeline_class=_OfSubroutine
+)
+"""Decorator of what only compiled code calls: it has no entry from Python."""
 
 LONGEST_S, POLL_S = 300.0, 0.2
 """Seconds to wait for the code that another process compiles, and between two looks."""
