@@ -57,6 +57,9 @@ subroutine = partial(
 )
 """Decorator of what only compiled code calls: it has no entry from Python."""
 
+inlined = partial(subroutine, forceinline=True)
+"""Decorator of a long subroutine that becomes a part of its callers: numba copies it slowly."""
+
 LONGEST_S, POLL_S = 300.0, 0.2
 """Seconds to wait for the code that another process compiles, and between two looks."""
 

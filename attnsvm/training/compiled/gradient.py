@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from attnsvm.linalg.jit import compiled
+from attnsvm.linalg.jit import inlined, subroutine
 from attnsvm.linalg.simd.arithmetic import any_lane, exp, fill, fma, maximum, minimum, where
 from attnsvm.linalg.simd.array import LaneArray, arrays
 from attnsvm.linalg.simd.blocks import Shapes, Workspace, workspace
@@ -96,7 +96,7 @@ def of_block(data: Instance, b: int) -> Instance:
     )
 
 
-@njit(inline="always")
+@inlined
 def _attend(data: Instance, work: Workspace, exact: bool, first: int, last: int) -> None:
     """Write logits, E, `second`, `top`, `big`, `inverse` and size = log big, of the samples.
 
@@ -135,7 +135,7 @@ def _attend(data: Instance, work: Workspace, exact: bool, first: int, last: int)
         work.big[i], work.inverse[i] = big, 1 / (big * total + where(work.size[i] < 0, 1, 0))
 
 
-@njit(inline="always")
+@inlined
 def _predict(data: Instance, work: Workspace, update: Update, first: int, last: int) -> None:
     """Write margins and w, the slopes of the loss in the features of the attended mean.
 
@@ -173,7 +173,7 @@ def score(w: LaneArray, F: LaneArray) -> Any:
     return c
 
 
-@njit(inline="always")
+@inlined
 def _pull_back(data: Instance, work: Workspace, update: Update, first: int, last: int) -> None:
     """Write P_i e^-size; `size` is -inf for a sample that does not contribute to the gradient.
 
@@ -198,7 +198,7 @@ def _pull_back(data: Instance, work: Workspace, update: Update, first: int, last
         matmul_inline(work.P[i], data.X[i].T, E)
 
 
-@njit(inline="always")
+@inlined
 def _weigh_untied(data: Instance, work: Workspace, i: int, c_top: Any, total: Any) -> Any:
     """Set `size` by the tokens with C != c_top: only they contribute to the gradient.
 
@@ -220,7 +220,7 @@ def _weigh_untied(data: Instance, work: Workspace, i: int, c_top: Any, total: An
     return total
 
 
-@compiled(nogil=True, error_model="numpy")
+@subroutine
 def gradient(data: Instance, work: Workspace, update: Update, weights: Any, recorded: bool) -> Any:
     """Write P_i e^-scale and return the scale, the largest `size` of a contributing sample.
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from attnsvm.linalg.jit import compiled, subroutine
+from attnsvm.linalg.jit import compiled, inlined, subroutine
 from attnsvm.linalg.simd.arithmetic import exp, fill, maximum, sqrt, where
 from attnsvm.linalg.simd.array import LaneArray, arrays, reshaped
 from attnsvm.linalg.simd.blocks import Workspace
@@ -111,7 +111,7 @@ def remember(G: LaneArray, M: LaneArray, scale_M: LaneArray, scale: Any, update:
     return common
 
 
-@compiled(nogil=True, error_model="numpy")
+@subroutine
 def steepest(
     G: LaneArray, rule: int, polynomials: Any, copy: LaneArray, right: LaneArray, sigma: LaneArray
 ) -> None:
@@ -243,7 +243,7 @@ def _from_queries(C: LaneArray, P: LaneArray, R: LaneArray, triangular: bool) ->
         matmul_inline(C[first:last].T, P[before:].T, R[first:last, before:].T)
 
 
-@njit(inline="always")
+@inlined
 def _differentiate(
     K: LaneArray, Q: LaneArray, here: Instance, work: Workspace, update: Update,
     weights: Any, recorded: bool,
