@@ -143,7 +143,7 @@ def run(
     """Take the steps of `optimizer` in `threads` threads; otherwise as `Optimizer.run`."""
     loop = _Loop(risk, optimizer, variables, recorder)
     of = "W" if len(variables) == 1 else "(K, Q)"
-    with announced(f"training loop of {of}", 17 if loop.update.direction is None else 64):
+    with announced(f"training loop of {of}", 12 if loop.update.direction is None else 64):
         loop.first = loop.take(0, loop.blocks, np.empty((0, 3)), np.zeros(1, np.int64))
     loop.run(optimizer, threads, report)
     return loop.last
