@@ -69,10 +69,6 @@ class BlockSteps(ABC):
         """
 
     @abstractmethod
-    def begin(self) -> None:
-        """Take the first snapshot, while the threads take steps."""
-
-    @abstractmethod
     def record(self, stretch: Stretch) -> None:
         """Take the snapshots at the stops of a stretch; called for one after the other."""
 
@@ -89,7 +85,6 @@ class BlockSteps(ABC):
                 for stretch in self._stretches(optimizer)
             )
             begun = deque(islice(submitted, self.AHEAD))
-            self.begin()
             report(0)
             while begun:
                 stretch = begun.popleft()

@@ -137,7 +137,9 @@ def train_layers(
     recorder = _Recorder(net, [int(k) for k in chosen.grid()])
     with torch.no_grad(), one_thread() as threads, reporting(progress, chosen.steps) as report:
         if compiled and compilable(net, chosen):
-            _NetworkSteps(net, start, recorder).run(chosen, threads, report)
+            steps = _NetworkSteps(net, start, recorder)
+            recorder.store(start, net.drawn.replaced({"W": net.combined(start)}))
+            steps.run(chosen, threads, report)
         else:
             _descend(net, start, chosen, recorder, report)
         return recorder.trajectory(chosen.gradient)
@@ -258,11 +260,6 @@ class _NetworkSteps(BlockSteps):
         etas = np.ascontiguousarray(plan[:, 0])
         variables, work = (self.attention[0], self.attention[-1]), work_arrays(self.sizes)
         descend_layers(first, last, self.data, work, variables, etas, self.sizes)
-
-    def begin(self) -> None:
-        """Store the first snapshot."""
-        W = self.net.combined(self.start)
-        self.recorder.store(self.start, self.net.drawn.replaced({"W": W}))
 
     def record(self, stretch: Stretch) -> None:
         """Store the snapshot at the end of a stretch."""

@@ -100,11 +100,11 @@ def of_block(data: Instance, b: int) -> Instance:
 def _attend(data: Instance, work: Workspace, exact: bool, first: int, last: int) -> None:
     """Write logits, E, `second`, `top`, `big`, `inverse` and size = log big, of the samples.
 
-    E = e^(logit - second), but 0 at the largest logit `top` if it is larger than the `second`. Exact
-    gradient: big = e^(second - top), and the largest attention is `inverse`, 1 / (1 + big sum E).
-    If there is no second logit, E and big are 0 and size is -inf. Published gradient, or two
-    largest logits: no entry of E is 0, second is the largest logit, big is 1, the attention is
-    E / sum E; the published gradient has no top, which is infinite.
+    E = e^(logit - second), but 0 at the largest logit `top` if that is larger than the `second`.
+    Exact gradient: big = e^(second - top), and the attention of the top is `inverse`,
+    1 / (1 + big sum E). If there is no second logit, E and big are 0 and size is -inf. With several
+    largest logits, or the published gradient, E = e^(logit - largest), big is 1, and `inverse` is
+    1 / sum E; the `top` of the published gradient is infinite: no token is treated apart.
     """
     T = data.X.shape[1]
     for i in range(first, last):

@@ -144,7 +144,7 @@ def run(
     loop = _Loop(risk, optimizer, variables, recorder)
     of = "W" if len(variables) == 1 else "(K, Q)"
     with announced(f"training loop of {of}", 12 if loop.update.direction is None else 64):
-        loop.first = loop.take(0, loop.blocks, np.empty((0, 3)), np.zeros(1, np.int64))
+        loop.begin()
     loop.run(optimizer, threads, report)
     return loop.last
 
@@ -155,9 +155,6 @@ class _Loop(BlockSteps):
     Trained are W^T, or K in the span of the tokens and Q in that of the queries, both in the span
     of their rows. At the stops variables, W, logits and margins are kept.
     """
-
-    first: list[Tensor]
-    """What is kept of the start."""
 
     def __init__(
         self, risk: Risk, optimizer: FirstOrder, variables: Variables, recorder: SnapshotRecorder
@@ -222,7 +219,8 @@ class _Loop(BlockSteps):
 
     def begin(self) -> None:
         """Take the first snapshot."""
-        *weights, logits, margins = self.first
+        here, no_steps = np.zeros(1, np.int64), np.empty((0, 3))
+        *weights, logits, margins = self.take(0, self.blocks, no_steps, here)
         for kept, found in zip(self.kept(1, 0), weights, strict=False):
             kept[:] = found
         self.recorder.take_views(log_attention(logits), margins)
