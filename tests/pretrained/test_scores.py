@@ -125,11 +125,11 @@ DEFINED = [(kind, control) for kind in ("bert", "gpt2") for control in CONTROLS
 @pytest.mark.parametrize(("kind", "control"), DEFINED)
 def test_a_record_is_proved_with_scores_derived_from_the_files(kind, control, tmp_path):
     config = composed(*overrides(kind, control))
-    record = experiment.run(config)
-    proof = prove(written(tmp_path / "genuine", config, record))
+    genuine = written(tmp_path / "genuine", config, experiment.run(config))
+    proof = prove(genuine)
     assert not proof.refusals
     assert not proof.trusted
-    forged = Forgery.of(written(tmp_path / "copy", config, record))
+    forged = Forgery.of(genuine)
     columns = forged.everywhere()
     refusals = prove(forged.written(tmp_path / "forged")).refusals
     assert {why.split(" is ")[0] for _, _, why in refusals} >= set(columns)

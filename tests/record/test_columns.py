@@ -21,25 +21,19 @@ ROOT = Path(__file__).parents[2]
 COLUMNS = {one.name: one for one in TRIAL_COLUMNS}
 
 
-def test_every_column_says_all_and_is_there_once():
+def test_every_column_says_all_and_is_there_once_and_the_page_is_the_dictionary():
+    page, text = columns_page(), columns_text()
+    assert (ROOT / "docs/columns.md").read_text() == page
+    plugins = (ROOT / "docs/plugins.md").read_text()
+    assert all(f"\n| `{name}` | `{name}_" in plugins for name in PROBES.own)
     for columns in dictionary().values():
         names = [one.name for one in columns]
         assert len(set(names)) == len(names)
         for one in columns:
-            assert one.meaning, one
-            assert one.unit, one
-            assert one.range, one
+            assert all((one.meaning, one.unit, one.range)), one
             assert one.stage in STAGES, one
-
-
-def test_the_page_is_the_dictionary():
-    assert (ROOT / "docs/columns.md").read_text() == columns_page()
-    plugins = (ROOT / "docs/plugins.md").read_text()
-    assert all(f"\n| `{name}` | `{name}_" in plugins for name in PROBES.own)
-    for columns in dictionary().values():
-        for one in columns:
-            assert f"\n| `{one.name}` | " in columns_page()
-            assert f"\n  {one.name}  {one.meaning} (" in columns_text()
+            assert f"\n| `{one.name}` | " in page
+            assert f"\n  {one.name}  {one.meaning} (" in text
 
 
 def test_words_are_those_of_the_code():
@@ -64,7 +58,7 @@ def test_the_runs_of_a_folder_have_the_columns_of_the_dictionary_and_the_config(
 # --- in the files ---------------------------------------------------------------------------------
 
 
-def test_a_file_says_meaning_and_unit_of_each_of_its_columns(tmp_path):
+def test_a_file_says_meaning_and_unit_of_each_of_its_columns_which_are_not_read(tmp_path):
     write(tmp_path, [a_record()], ORIGIN)
     for name, columns in (("trials", TRIAL_COLUMNS), ("history", HISTORY_COLUMNS)):
         schema = pq.read_schema(tmp_path / f"{name}.parquet")
@@ -73,14 +67,8 @@ def test_a_file_says_meaning_and_unit_of_each_of_its_columns(tmp_path):
             stored = schema.field(one.name).metadata
             assert stored[b"meaning"].decode() == one.meaning
             assert stored[b"unit"].decode() == one.unit
-
-
-def test_what_a_file_says_of_itself_is_not_read(tmp_path):
-    write(tmp_path, [a_record()], ORIGIN)
-    table, lie = (
-        pq.read_table(tmp_path / "trials.parquet"),
-        {"unit": "a lie", "\x1b[2J": "x" * 10**6},
-    )
+    table = pq.read_table(tmp_path / "trials.parquet")
+    lie = {"unit": "a lie", "\x1b[2J": "x" * 10**6}
     schema = pa.schema([one.with_metadata(lie) for one in table.schema], {"pandas": "not json"})
     replace_file(tmp_path, "trials.parquet", parquet(table.cast(schema)))
     trials, _ = read_tables(tmp_path, read_run(tmp_path))

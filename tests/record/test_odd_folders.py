@@ -41,7 +41,7 @@ def test_a_plan_of_another_form_and_names_that_lead_outside(sweep):
 
 
 @pytest.mark.parametrize("kind", [*PLACED, "damage"])
-def test_a_plan_that_is_none_is_named_and_hides_no_run(kind, sweep, capsys):
+def test_a_plan_that_is_none_is_named_and_hides_no_run(kind, sweep, tmp_path, capsys):
     if kind == "damage":
         (sweep / PLAN_FILE).write_bytes(RAW["escapes"])
     else:
@@ -54,8 +54,12 @@ def test_a_plan_that_is_none_is_named_and_hides_no_run(kind, sweep, capsys):
     assert lines[1:] == ["4 runs: 3 done, 1 corrupt"]
     frames = load(sweep)
     assert frames.runs["state"].tolist() == ["corrupt", *["done"] * 3]
+    assert frames.incomplete["run"].tolist() == [PLAN_FILE]
     assert len(frames.trials) == 9
     assert frames.command == ""
+    if kind == "damage":
+        runs = load(sweep, shutil.copytree(sweep, tmp_path / "other")).runs
+        assert (runs["run"].nunique(), (runs["state"] == "corrupt").sum()) == (8, 2)
 
 
 def test_no_plan_that_is_not_read_is_written(tmp_path):

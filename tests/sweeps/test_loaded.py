@@ -1,6 +1,5 @@
 """What is on disk as tidy tables: `attnsvm.load`, and the frames from which reports are made."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -176,18 +175,6 @@ def test_cells_of_an_older_grid_are_not_part_of_the_sweep(sweep):
     frames = load(sweep)
     assert set(frames.runs["run"]) == set(kept)
     assert "1 records of other grids" in frames.not_shown
-
-
-def test_a_corrupt_plan_is_named_and_the_records_are_still_found(sweep, sound, tmp_path):
-    content = json.loads((sweep / "sweep.json").read_text())
-    (sweep / "sweep.json").write_text(json.dumps(content | {"runs": {}}))
-    frames = load(sweep)
-    assert frames.incomplete["run"].tolist() == ["sweep.json"]
-    assert len(frames.trials) == 12
-    other = shutil.copytree(sweep, tmp_path / "other")
-    runs = load(sweep, other).runs
-    assert runs["run"].is_unique
-    assert (runs["state"] == "corrupt").sum() == 2
 
 
 def test_a_folder_without_a_run_is_refused(sound, tmp_path):

@@ -147,12 +147,7 @@ def changed(
 
 
 def config_of(group: str, field: str, value: object, rehash: bool = True):
-    def forge(f: Forgery) -> None:
-        target = f.run["config"][group] if group else f.run["config"]
-        target[field] = value
-        f.rehash = rehash
-
-    return forge
+    return stated("config", *filter(None, [group]), field, value=value, rehash=rehash)
 
 
 def _edit(name: str):
@@ -163,7 +158,7 @@ cell, curve, array = map(_edit, ("cell", "curve", "array"))
 """Forgeries by one edit of these methods."""
 
 
-def stated(*keys: str, value: object, recount: bool = True):
+def stated(*keys: str, value: object, recount: bool = True, rehash: bool = False):
     """Change a field of `run.json`; without `recount` also one that the writer counts."""
 
     def forge(f: Forgery) -> None:
@@ -171,7 +166,7 @@ def stated(*keys: str, value: object, recount: bool = True):
         for key in keys[:-1]:
             place = place[key]
         place[keys[-1]] = value
-        f.recount = recount
+        f.recount, f.rehash = recount, rehash
 
     return forge
 
