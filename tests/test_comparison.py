@@ -5,16 +5,8 @@ import pytest
 import torch
 from scipy.optimize import linprog
 
-from attnsvm import (
-    correlation,
-    margin_gap,
-    one_minus_correlation,
-    optimal_tokens,
-    sample,
-    solve_gen_svm,
-    solve_svm,
-    svmeq,
-)
+import attnsvm
+from attnsvm import correlation, margin_gap, one_minus_correlation, solve_svm, svmeq
 from attnsvm.comparison import svmeq_factor, svmeq_least_squares
 from attnsvm.svm import single_token
 from attnsvm.theory import assumption_b1
@@ -82,8 +74,8 @@ def test_svmeq_without_finite_part_is_the_margin_direction():
 @pytest.mark.parametrize("shape", [(2, 3, 2), (2, 3, 3), (3, 3, 3), (2, 2, 5), (3, 3, 8)])
 def test_assumption_b1_against_linear_programming(shape):
     n, T, d = shape
-    batch = sample("sphere", n=n, T=T, d=d, trials=40)
-    optimal, _ = optimal_tokens(batch)
+    batch = attnsvm.sample("sphere", n=n, T=T, d=d, trials=40)
+    optimal, _ = attnsvm.optimal_tokens(batch)
     problem = single_token(batch.X, batch.Z, optimal, batch.mask)
     verdicts = assumption_b1(problem)
     solution = solve_svm(batch.X, batch.Z, optimal)
@@ -123,8 +115,8 @@ def test_matrices_of_another_number_of_instances_are_refused():
 
 @pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
 def test_the_margin_gap_is_zero_at_the_svm_and_positive_elsewhere(norm):
-    batch = sample("sphere", n=4, T=5, d=8, trials=6)
-    selected = optimal_tokens(batch)[0]
+    batch = attnsvm.sample("sphere", n=4, T=5, d=8, trials=6)
+    selected = attnsvm.optimal_tokens(batch)[0]
     solution = solve_svm(batch.X, batch.Z, selected, norm)
     gap = margin_gap(3.0 * solution.W, solution)
     assert (gap.abs() <= 2e-9).all()
@@ -145,13 +137,13 @@ def test_the_margin_gap_is_zero_at_the_svm_and_positive_elsewhere(norm):
 
 
 def test_the_margin_gap_of_what_is_not_solved_is_nan():
-    batch = sample("sphere", n=5, T=5, d=2, trials=20)
-    solution = solve_svm(batch.X, batch.Z, optimal_tokens(batch)[0])
+    batch = attnsvm.sample("sphere", n=5, T=5, d=2, trials=20)
+    solution = solve_svm(batch.X, batch.Z, attnsvm.optimal_tokens(batch)[0])
     gap = margin_gap(normal(20, 2, 2), solution)
     solved = [status == "solved" for status in solution.status]
     assert 0 < sum(solved) < 20
     assert gap.isnan().tolist() == [not one for one in solved]
     attended = torch.ones(20, 5, 5, dtype=torch.bool)
-    fin, _ = solve_gen_svm(batch.X, batch.Z, attended, torch.zeros(20, 5, 5))
+    fin, _ = attnsvm.solve_gen_svm(batch.X, batch.Z, attended, torch.zeros(20, 5, 5))
     with pytest.raises(ValueError, match="must be of solve_svm"):
         margin_gap(normal(20, 2, 2), fin)

@@ -8,24 +8,13 @@ import pytest
 import torch
 
 import attnsvm
+from attnsvm import probe as probes
 from attnsvm.config import ConfigError
 from attnsvm.head import Quadratic
 from attnsvm.loss import Exponential, LinearLoss, Log, Logistic, Squared
 from attnsvm.nn.risk import Risk
 from attnsvm.norm import norm_of
 from attnsvm.parameterization import W
-from attnsvm.probe import (
-    Balance,
-    Constrained,
-    Distance,
-    Entropy,
-    ExcessRisk,
-    Probe,
-    Rank,
-    Snapshot,
-    TokenGraph,
-    measured,
-)
 from tests.kkt import normal
 from tests.test_loss import exact
 
@@ -36,7 +25,7 @@ def snapshot(W, batch=None, **given):
     batch = attnsvm.sample(n=2, T=3, d=d, trials=B) if batch is None else batch
     fields = {"K": None, "Q": None, "softmax": torch.full((B, 2, 3), 1 / 3).double()}
     fields |= {"selected": torch.zeros(B, 2, dtype=torch.int64), "loss": Logistic()}
-    return Snapshot(batch=batch, step=0, W=W, **{**fields, "solutions": {}, **given})
+    return probes.Snapshot(batch=batch, step=0, W=W, **{**fields, "solutions": {}, **given})
 
 
 def test_ranks_in_closed_form():
@@ -44,17 +33,17 @@ def test_ranks_in_closed_form():
         [2.0, 2.0, 2.0], [4.0, 0.0, 0.0], [1.0, 0.5, 0.01], [0.0, 0.0, 0.0])])  # fmt: skip
     rotated = torch.linalg.qr(normal(3, 3)).Q @ W
     for matrices in (W, rotated, 1e200 * W, 1e-200 * W):
-        found = Rank(threshold=0.1).measure(snapshot(matrices))
+        found = probes.Rank(threshold=0.1).measure(snapshot(matrices))
         assert found["effective"][:3].tolist() == [3, 1, 2]
         torch.testing.assert_close(found["stable"][:3], torch.tensor([3, 1, 1.2501]).double())
         assert found["effective"][3].isnan()
         assert found["stable"][3].isnan()
-    assert Rank(threshold=0.001).measure(snapshot(W))["effective"][2] == 3
+    assert probes.Rank(threshold=0.001).measure(snapshot(W))["effective"][2] == 3
 
 
 def test_entropy_in_closed_form():
     s = torch.tensor([[[1.0, 0, 0], [0.25, 0.5, 0.25]], [[1 / 3] * 3] * 2], dtype=torch.float64)
-    found = Entropy().measure(snapshot(normal(2, 4, 4), softmax=s))
+    found = probes.Entropy().measure(snapshot(normal(2, 4, 4), softmax=s))
     torch.testing.assert_close(
         found["mean"], torch.tensor([0.75 * math.log(2), math.log(3)]).double()
     )
@@ -72,7 +61,7 @@ def test_the_gap_in_a_ball_bounds_the_risk_above_that_of_every_point_in_it(name)
     risk, norm = Risk(batch, W(), Log()), norm_of(name)
     for V in (path.W, path.W + normal(4, 3, 3)):
         state = snapshot(V, batch, softmax=path.softmax[:, -1], loss=Log())
-        found = Constrained().measure(state)
+        found = probes.Constrained().measure(state)
         assert found[f"size_{name}"].equal(norm.value(V))
         assert (found[name] < 1e-6).all() == (name == "frobenius" and V is path.W)
         forward = risk.forward((V,))
@@ -83,14 +72,14 @@ def test_the_gap_in_a_ball_bounds_the_risk_above_that_of_every_point_in_it(name)
             other = normal(4, 3, 3)
             other = other * (norm.value(V) / norm.value(other))[:, None, None]
             assert (risk.value(forward) - risk.value(risk.forward((other,))) <= most + 1e-12).all()
-    assert Constrained().measure(snapshot(0 * V, batch, loss=Log()))[name].isnan().all()
+    assert probes.Constrained().measure(snapshot(0 * V, batch, loss=Log()))[name].isnan().all()
 
 
 def test_attention_to_components_in_closed_form():
     """All tokens are in the component of the label, or the label alone."""
     batch = attnsvm.sample("token_graph", n=1, T=2, K=3, d=3, trials=30)
     s = torch.tensor([0.25, 0.75]).double().expand(30, 1, 2)
-    found = TokenGraph().measure(snapshot(normal(30, 3, 3), batch, softmax=s))
+    found = probes.TokenGraph().measure(snapshot(normal(30, 3, 3), batch, softmax=s))
     equal = (batch.X[:, 0, 0] == batch.X[:, 0, 1]).all(1)
     label = s[:, 0].gather(1, batch.scores()[:, 0].argmax(1, keepdim=True))[:, 0]
     assert found["attention"].equal(torch.where(equal, 1.0, label))
@@ -104,7 +93,7 @@ def test_distance_in_closed_form(tmp_path):
     np.save(tmp_path / "M.npy", np.diag([1.0, 0.0]))
     rows = [[3.0, 0, 0, 0], [0, 0, 0, 5], [-1, 0, 0, 0], [1, 0, 0, 1], [0, 0, 0, 0]]
     W = torch.tensor(rows).reshape(5, 2, 2)
-    probe = Distance(str(tmp_path / "M.npy"))
+    probe = probes.Distance(str(tmp_path / "M.npy"))
     probe.check(2)
     found = probe.measure(snapshot(W))["direction"]
     expected = [0, math.sqrt(2), 2, math.sqrt(2 - math.sqrt(2))]
@@ -125,7 +114,7 @@ def test_files_that_hold_no_matrix_are_refused(what, tmp_path):
     if ARRAYS[what] is not None:
         np.save(path, ARRAYS[what])
     with pytest.raises(ConfigError, match=r"probe\.distance\.path=.*must be a"):
-        Distance(str(path)).check(2)
+        probes.Distance(str(path)).check(2)
 
 
 def test_balance_in_closed_form():
@@ -135,7 +124,7 @@ def test_balance_in_closed_form():
     K[2] = 0
     for scale in (1, 1e120):
         given = {"K": scale * K, "Q": scale * Q}
-        found = Balance().measure(snapshot(K @ Q.mT, **given))["gap"]
+        found = probes.Balance().measure(snapshot(K @ Q.mT, **given))["gap"]
         size = (K[1].T @ K[1]).norm() / K[1].norm() ** 2
         torch.testing.assert_close(found[:2], torch.stack([0 * size, 1.5 * size]))
         assert found[2].isnan()
@@ -165,7 +154,7 @@ def test_the_excess_risk_is_exact_far_below_the_rounding_of_the_risk(loss):
         W = W / W.flatten(1).norm(dim=1)[:, None, None]
         for size in (0.0, 1.0, 30.0, 1e4):
             given = {"selected": selected, "loss": loss}
-            found = ExcessRisk().measure(snapshot(size * W, batch, **given))["log"].item()
+            found = probes.ExcessRisk().measure(snapshot(size * W, batch, **given))["log"].item()
             with mpmath.workprec(20000 if size > 100 else 300):
                 value = exact_log_excess(batch, size * W, selected, loss)
             known.append(value is not None)
@@ -177,12 +166,12 @@ def test_the_excess_risk_is_exact_far_below_the_rounding_of_the_risk(loss):
 
 def test_the_excess_risk_needs_a_linear_head_and_other_tokens():
     batch = attnsvm.sample(head=Quadratic(0.3), n=2, T=3, d=4, trials=3)
-    assert ExcessRisk().measure(snapshot(normal(3, 4, 4), batch))["log"].isnan().all()
+    assert probes.ExcessRisk().measure(snapshot(normal(3, 4, 4), batch))["log"].isnan().all()
     one = attnsvm.sample(n=2, T=1, d=4, trials=3)
-    assert ExcessRisk().measure(snapshot(normal(3, 4, 4), one))["log"].isnan().all()
+    assert probes.ExcessRisk().measure(snapshot(normal(3, 4, 4), one))["log"].isnan().all()
 
 
-class Wrong(Probe):
+class Wrong(probes.Probe):
     def __init__(self, value):
         self.value = value
 
@@ -198,4 +187,4 @@ class Wrong(Probe):
 )  # fmt: skip
 def test_a_probe_that_returns_something_else_is_an_error(value, told):
     with pytest.raises(ValueError, match=told):
-        measured(Wrong(value), ["mean"], snapshot(normal(3, 4, 4)))
+        probes.measured(Wrong(value), ["mean"], snapshot(normal(3, 4, 4)))

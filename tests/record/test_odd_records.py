@@ -14,42 +14,12 @@ import pytest
 
 from attnsvm import record
 from attnsvm.config import ConfigError
-from attnsvm.record import (
-    LOCK_FILE,
-    RUN_FILE,
-    TABLES,
-    CorruptRecordError,
-    TooLargeError,
-    run_state,
-    state,
-)
+from attnsvm.record import LOCK_FILE, RUN_FILE, TABLES, CorruptRecordError, run_state, state
 from attnsvm.record.folder import read_tables, write_failure
 from attnsvm.sweeps.aggregate import load
 from attnsvm.sweeps.report import command as report
 from tests.faults import read
-from tests.record.odd import (
-    ODD_ARRAYS,
-    ODD_FIELDS,
-    ODD_HISTORY,
-    ODD_TRIALS,
-    ODD_WORDS,
-    OTHER_VERSIONS,
-    PLACED,
-    RAW,
-    REMOVED,
-    Edit,
-    deadline,
-    lines_of,
-    many,
-    npz,
-    of_words,
-    parquet,
-    place,
-    remove,
-    replace_file,
-    with_checksum,
-    with_field,
-)
+from tests.record import odd as kit
 
 
 @pytest.fixture
@@ -60,7 +30,7 @@ def odd(sweep):
 
 def reason_of(folder: Path) -> str:
     """Return why a record is refused: its state, or the error of what reads its tables."""
-    with deadline():
+    with kit.deadline():
         found = run_state(folder)
         reason = found.reason
         if found.state == "done":
@@ -88,18 +58,21 @@ def test_fields_of_another_type_version_or_missing(odd):
     run = record.read_json(odd / RUN_FILE)
 
     def rewritten(name, value):
-        content = with_checksum(with_field(run, name, value))
+        content = kit.with_checksum(kit.with_field(run, name, value))
         return lambda: (odd / RUN_FILE).write_bytes(content)
 
-    damages = {f"{name}={value!r}"[:60]: (rewritten(name, value), "") for name, value in ODD_FIELDS}
-    damages |= {f"{name} missing": (rewritten(name, REMOVED), f"{name}: missing") for name in run
-                if name not in ("checksum", "columns")}  # fmt: skip
+    damages = {
+        f"{name}={value!r}"[:60]: (rewritten(name, value), "") for name, value in kit.ODD_FIELDS
+    }
+    damages |= {f"{name} missing": (rewritten(name, kit.REMOVED), f"{name}: missing")
+                for name in run if name not in ("checksum", "columns")}  # fmt: skip
     damages["columns"] = rewritten("columns", "0" * 12), "made by another version of attnsvm"
-    for name, value in OTHER_VERSIONS:
-        words = f"{name.replace('/', '.')}: {'missing' if value is REMOVED else 'unknown field'}"
-        damages[name] = rewritten(name, value), f"{words}, made by another version of attnsvm"
+    for name, value in kit.OTHER_VERSIONS:
+        what = "missing" if value is kit.REMOVED else "unknown field"
+        told = f"{name.replace('/', '.')}: {what}, made by another version of attnsvm"
+        damages[name] = rewritten(name, value), told
     damages |= {what: (lambda raw=raw: (odd / RUN_FILE).write_bytes(raw), "")
-                for what, raw in RAW.items()}  # fmt: skip
+                for what, raw in kit.RAW.items()}  # fmt: skip
     assert len(damages) > 80
     check_refused(odd, damages)
     damages["columns"][0]()
@@ -111,8 +84,8 @@ def test_a_failure_without_a_reason(odd):
     write_failure(odd, record.read_json(odd / RUN_FILE), ValueError("why"))
     assert run_state(odd).state == "failed"
     run = record.read_json(odd / RUN_FILE)
-    for name, value in itertools.product(("reason", "place", "traceback"), (3, REMOVED)):
-        (odd / RUN_FILE).write_bytes(with_checksum(with_field(run, name, value)))
+    for name, value in itertools.product(("reason", "place", "traceback"), (3, kit.REMOVED)):
+        (odd / RUN_FILE).write_bytes(kit.with_checksum(kit.with_field(run, name, value)))
         assert name in reason_of(odd)
 
 
@@ -128,26 +101,26 @@ def test_an_absurd_size_or_something_else_in_the_place_of_a_file(name, odd, monk
         (odd / name).write_bytes(b"")
         os.truncate(odd / name, 2**30)
         assert f"{name}: has 1073741824 bytes" in reason_of(odd)
-    for kind in PLACED:
+    for kind in kit.PLACED:
         (odd / name).write_bytes(content)
-        place(odd / name, kind)
+        kit.place(odd / name, kind)
         assert "must be a file" in reason_of(odd)
-        remove(odd / name)
+        kit.remove(odd / name)
 
 
-@pytest.mark.parametrize("kind", [*PLACED, "file"])
+@pytest.mark.parametrize("kind", [*kit.PLACED, "file"])
 def test_something_else_in_the_place_of_folder_log_or_lock(kind, odd, tmp_path):
     (odd / RUN_FILE).unlink()
     for name, words in (("attnsvm.log", "attnsvm.log: is a"), (LOCK_FILE, ".lock: is a")):
         if kind != "file":
-            place(odd / name, kind)
+            kit.place(odd / name, kind)
             assert words in reason_of(odd)
-            remove(odd / name)
+            kit.remove(odd / name)
     os.rename(odd, tmp_path / "away")
     if kind == "file":
         odd.write_text("mine")
     elif "folder" not in kind:
-        place(odd, kind)
+        kit.place(odd, kind)
     else:
         odd.symlink_to(tmp_path / "away")
     assert "must be a folder" in reason_of(odd)
@@ -160,7 +133,7 @@ LOCKS = ["process \x1b[2J", "process 1\non a", "process \u202e", "{}", "[" * 600
 def test_the_owner_of_a_lock_as_nobody_writes_it(content, odd):
     (odd / RUN_FILE).unlink()
     (odd / LOCK_FILE).write_text(content)
-    with deadline():
+    with kit.deadline():
         found = run_state(odd)
     assert (found.state, found.reason) == ("lost", "an unknown process: gone without a record")
 
@@ -170,20 +143,22 @@ def test_the_owner_of_a_lock_as_nobody_writes_it(content, odd):
 BY_VERSION = ("column missing", "status missing", "column unknown", "no columns")
 
 
-@pytest.mark.parametrize(("table", "edits"), [("trials", ODD_TRIALS), ("history", ODD_HISTORY)])
+@pytest.mark.parametrize(
+    ("table", "edits"), [("trials", kit.ODD_TRIALS), ("history", kit.ODD_HISTORY)]
+)
 def test_tables_of_another_form(table, edits, odd):
     found = read_tables(odd, record.read_run(odd))[table == "history"]
     name = f"{table}.parquet"
     words = {"trials": ("training", "frobenius_status"), "history": ("quantity",)}[table]
     edits = edits | {
-        f"{column} {what}": of_words(column, word)
+        f"{column} {what}": kit.of_words(column, word)
         for column in words
-        for what, word in ODD_WORDS.items()
+        for what, word in kit.ODD_WORDS.items()
     }
 
-    def edited(edit: Edit) -> Callable[[], object]:
-        content = parquet(edit(found))
-        return lambda: replace_file(odd, name, content)
+    def edited(edit: kit.Edit) -> Callable[[], object]:
+        content = kit.parquet(edit(found))
+        return lambda: kit.replace_file(odd, name, content)
 
     version = {what: "another version" if what in BY_VERSION else name for what in edits}
     check_refused(odd, {what: (edited(edit), version[what]) for what, edit in edits.items()})
@@ -191,21 +166,23 @@ def test_tables_of_another_form(table, edits, odd):
 
 def test_a_reason_is_any_text_of_utf8(sweep, odd, capsys):
     trials, _ = read_tables(odd, record.read_run(odd))
-    replace_file(odd, "trials.parquet", parquet(of_words("reason", "\x1b[2J\nall " * 99)(trials)))
+    kit.replace_file(
+        odd, "trials.parquet", kit.parquet(kit.of_words("reason", "\x1b[2J\nall " * 99)(trials))
+    )
     assert load(sweep).incomplete.empty
-    assert lines_of(report.main, sweep, capsys)[0] == 0
-    replace_file(odd, "trials.parquet", parquet(of_words("reason", b"\xff")(trials)))
+    assert kit.lines_of(report.main, sweep, capsys)[0] == 0
+    kit.replace_file(odd, "trials.parquet", kit.parquet(kit.of_words("reason", b"\xff")(trials)))
     assert "trials.parquet" in reason_of(odd)
 
 
 def test_small_files_of_large_tables(odd):
     """Refused by their footer, and by the length of words: 1 MB, named by 10^6 rows, is 10^12 B."""
     trials, _ = read_tables(odd, record.read_run(odd))
-    replace_file(odd, "trials.parquet", many(trials, 100_000, 3))
+    kit.replace_file(odd, "trials.parquet", kit.many(trials, 100_000, 3))
     assert reason_of(odd).endswith("has 300000 rows; must have drawn=3")
     run = record.read_json(odd / RUN_FILE)
     counts = {"drawn": 300_000, "accepted": 300_000, "statuses": {"ok": 300_000}}
-    with pytest.raises(TooLargeError, match="of memory; must be at most 1 MiB"):
+    with pytest.raises(record.TooLargeError, match="of memory; must be at most 1 MiB"):
         read_tables(odd, run | counts, 2**20)
 
 
@@ -222,18 +199,21 @@ def test_a_long_word_in_many_rows_and_a_codec_that_no_record_has(odd):
     rows = history[:1].take(pa.array([0] * 10**6)).set_column(2, "quantity", words)
     sink = io.BytesIO()
     pq.write_table(rows, sink, store_schema=False)
-    replace_file(odd, "history.parquet", sink.getvalue())
+    kit.replace_file(odd, "history.parquet", sink.getvalue())
     assert (odd / "history.parquet").stat().st_size < 10**6
     assert "history.parquet: needs" in reason_of(odd)
-    replace_file(odd, "history.parquet", many(history, 10, 1, "zstd"))
+    kit.replace_file(odd, "history.parquet", kit.many(history, 10, 1, "zstd"))
     assert "ZSTD; must be SNAPPY" in reason_of(odd)
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_arrays_that_the_file_does_not_hold(odd):
-    one = ("W.npy", next(iter(ODD_ARRAYS.values())))
-    for what, content in {**ODD_ARRAYS, "twice": npz(one, one)}.items():
-        replace_file(odd, "solutions.npz", content)
-        with deadline(), pytest.raises(CorruptRecordError, match=r"solutions\.npz: ") as refused:
+    one = ("W.npy", next(iter(kit.ODD_ARRAYS.values())))
+    for what, content in {**kit.ODD_ARRAYS, "twice": kit.npz(one, one)}.items():
+        kit.replace_file(odd, "solutions.npz", content)
+        with (
+            kit.deadline(),
+            pytest.raises(CorruptRecordError, match=r"solutions\.npz: ") as refused,
+        ):
             read(odd)
         assert len(str(refused.value)) < 1000, what

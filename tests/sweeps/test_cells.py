@@ -8,20 +8,7 @@ import pytest
 
 from attnsvm.config import GROUPS, SelectionConfig, SvmConfig
 from attnsvm.record.columns import HISTORY_COLUMNS, TRIAL_COLUMNS
-from attnsvm.sweeps.cells import (
-    SCHEMA,
-    CellAxes,
-    columns,
-    differing,
-    disagreements,
-    fields_of,
-    first_rows,
-    in_order,
-    recorded_fields,
-    rows_of,
-    table_of,
-    unrecorded,
-)
+from attnsvm.sweeps import cells
 from tests.config.test_config import composed
 from tests.quick import beside
 
@@ -36,7 +23,7 @@ OPTIONS = [
 
 
 def fields(*overrides: str) -> dict[str, object]:
-    return fields_of(composed(*overrides))
+    return cells.fields_of(composed(*overrides))
 
 
 @pytest.mark.parametrize(("group", "option", "schema"), OPTIONS)
@@ -46,64 +33,66 @@ def test_every_field_of_the_schema_makes_a_cell(group: str, option: str, schema:
         for f in dataclasses.fields(schema)
     }
     chosen = {group: option} if option else {}
-    one = recorded_fields({group: plain}, chosen)
+    one = cells.recorded_fields({group: plain}, chosen)
     for name, value in plain.items():
         change = OTHER.get(type(value), lambda v: f"{v} and more")
-        two = recorded_fields({group: {**plain, name: change(value)}}, chosen)
-        found = differing([one, two])
+        two = cells.recorded_fields({group: {**plain, name: change(value)}}, chosen)
+        found = cells.differing([one, two])
         assert found == ([] if name == "_target_" else [f"{group}.{name}"])
-        assert set(found) <= set(SCHEMA)
+        assert set(found) <= set(cells.SCHEMA)
 
 
 @pytest.mark.parametrize(("change", "expected"), CASES["fields"])
 def test_what_makes_a_cell(change: list[str], expected: list[str]):
-    assert differing([fields(), fields(*change)]) == expected
+    assert cells.differing([fields(), fields(*change)]) == expected
 
 
 def test_a_field_of_one_option_and_the_fields_of_a_plug_in_make_cells():
-    cells = [fields("parameterization=w")]
-    cells += [fields("parameterization=kq", f"parameterization.m={m}") for m in (1, 2)]
-    assert differing(cells) == ["parameterization", "parameterization.m"]
-    table = table_of(cells, {"parameterization.m": "m"})
+    given = [fields("parameterization=w")]
+    given += [fields("parameterization=kq", f"parameterization.m={m}") for m in (1, 2)]
+    assert cells.differing(given) == ["parameterization", "parameterization.m"]
+    table = cells.table_of(given, {"parameterization.m": "m"})
     assert table["m"].isna().tolist() == [True, False, False]
     one = {"head": "mine.Head", "head.sharpness": 1.0, "head.shape": "[1,2]"}
-    assert differing([one, one | {"head.sharpness": 2.0}]) == ["head.sharpness"]
+    assert cells.differing([one, one | {"head.sharpness": 2.0}]) == ["head.sharpness"]
     missing = {name: value for name, value in one.items() if name != "head.shape"}
-    assert differing([one, missing]) == ["head.shape"]  # of the same option
+    assert cells.differing([one, missing]) == ["head.shape"]  # of the same option
 
 
 def test_columns_are_the_last_words_of_fields_where_these_are_free():
     expected = CASES["columns"]
-    assert columns(list(expected), {"status", "init_scale"}) == expected
-    words = [name.rpartition(".")[2] for name in SCHEMA]
+    assert cells.columns(list(expected), {"status", "init_scale"}) == expected
+    words = [name.rpartition(".")[2] for name in cells.SCHEMA]
     assert len(set(words)) == len(words)
     measured = {one.name for one in (*TRIAL_COLUMNS, *HISTORY_COLUMNS)} | {"run"}
     assert not set(words) & measured
 
 
 def test_labels_have_the_order_of_the_schema_whatever_the_order_of_the_fields():
-    found = in_order(["mine", "svm.gap", "data.d", "optimizer", "selection.tokens", "data.n"])
+    found = cells.in_order(["mine", "svm.gap", "data.d", "optimizer", "selection.tokens", "data.n"])
     assert found == ["optimizer", "selection.tokens", "data.n", "data.d", "svm.gap", "mine"]
 
 
 def test_lists_are_values_as_they_are_typed_and_words_and_numbers_become_words():
     assert fields("svm.norms=[nuclear]")["svm.norms"] == "[nuclear]"
-    table = table_of([{"a": 1}, {"a": "auto"}, {"a": None}], {"a": "a"})
+    table = cells.table_of([{"a": 1}, {"a": "auto"}, {"a": None}], {"a": "a"})
     assert table["a"].tolist()[:2] == ["1", "auto"]
     assert table["a"].isna().tolist() == [False, False, True]
 
 
 def test_labels_differ_where_values_do_and_missing_values_are_cells_of_their_own():
-    axes = CellAxes.of(pd.DataFrame({"lr": [0.1, 0.10001], "ridge": [0.0, 2.220446049250313e-16]}))
+    axes = cells.CellAxes.of(
+        pd.DataFrame({"lr": [0.1, 0.10001], "ridge": [0.0, 2.220446049250313e-16]})
+    )
     assert axes.label({"lr": 0.1, "ridge": 2.220446049250313e-16}) == "lr=0.1, ridge=2.22e-16"
     assert axes.label({"lr": 0.10001}) == "lr=0.10001"
-    near = CellAxes.of(pd.DataFrame({"lr": [0.1, np.nextafter(0.1, 1)]}))
+    near = cells.CellAxes.of(pd.DataFrame({"lr": [0.1, np.nextafter(0.1, 1)]}))
     assert near.label({"lr": 0.1}) != near.label({"lr": np.nextafter(0.1, 1)})
     frame = pd.DataFrame({"m": [1.0, np.nan, np.nan], "x": [1, 2, 3]})
-    parts = CellAxes.of(frame[["m"]]).split(frame, ["m"])
+    parts = cells.CellAxes.of(frame[["m"]]).split(frame, ["m"])
     assert [(name, len(part)) for name, part in parts] == [("m=1", 1), ("m=-", 2)]
-    assert rows_of(frame, {"m": np.nan})["x"].tolist() == [2, 3]
-    assert rows_of(frame, {"m": 1.0})["x"].tolist() == [1]
+    assert cells.rows_of(frame, {"m": np.nan})["x"].tolist() == [2, 3]
+    assert cells.rows_of(frame, {"m": 1.0})["x"].tolist() == [1]
 
 
 # --- an instance counts once, also if several runs of a cell hold it or have lost it --------------
@@ -122,25 +111,25 @@ def trials(*runs: tuple[str, int, range], data: str = "sphere") -> pd.DataFrame:
 
 def test_a_seed_is_one_instance_of_its_cell():
     rows = trials(("a", 4, range(3)), ("b", 4, range(1, 4)), ("c", 5, range(3)))
-    first = first_rows(rows, pd.DataFrame(), ["d"])
+    first = cells.first_rows(rows, pd.DataFrame(), ["d"])
     assert (rows.index != first).tolist() == [False] * 3 + [True, True, False] + [False] * 3
     assert rows.loc[first[3], "seed"] == 1
-    assert disagreements(rows, first) == 0
+    assert cells.disagreements(rows, first) == 0
     alike = rows[rows["d"] == 4]
-    assert (alike.index != first_rows(alike, pd.DataFrame(), [])).sum() == 2  # without axes
+    assert (alike.index != cells.first_rows(alike, pd.DataFrame(), [])).sum() == 2  # without axes
 
 
 def test_other_results_of_the_same_instance_are_counted():
     rows = trials(("a", 4, range(3)), ("b", 4, range(3)), ("c", 4, range(3)))
     rows.loc[[4, 7], "x"] = -1.0  # seed 1 in run b, and the same in run c
     rows.loc[[2, 5, 8], "x"] = np.nan  # missing in all
-    assert disagreements(rows, first_rows(rows, pd.DataFrame(), ["d"])) == 2
+    assert cells.disagreements(rows, cells.first_rows(rows, pd.DataFrame(), ["d"])) == 2
 
 
 def test_a_seed_of_a_file_is_told_by_its_distance_from_the_first():
     rows = trials(("a", 4, range(3)), ("b", 4, range(1, 4)), ("c", 4, range(3)), data="file")
     runs = pd.DataFrame({"run": ["a", "b", "c"], "seed": [0, 1, 0]})
-    again = rows.index != first_rows(rows, runs, ["d"])
+    again = rows.index != cells.first_rows(rows, runs, ["d"])
     assert again.tolist() == [False] * 6 + [True] * 3  # b has other tokens of the file
 
 
@@ -151,5 +140,5 @@ def test_an_instance_without_a_record_counts_once_with_the_state_of_its_run(
     """Beside a run of the cell d=4 that holds seeds 0, 1, 2."""
     lost = pd.DataFrame([("done", 4, 0, 3), *runs], columns=["state", "d", "seed", "trials"])
     lost = lost.assign(run=list("abc")[: len(lost)], data=data)
-    counted = unrecorded(lost, trials(("a", 4, range(3)), data=data), ["d"])
+    counted = cells.unrecorded(lost, trials(("a", 4, range(3)), data=data), ["d"])
     assert {state: n for state, n in counted.items() if n} == expected

@@ -13,13 +13,7 @@ from omegaconf import OmegaConf
 
 from attnsvm.sweeps.aggregate import SweepFrames
 from attnsvm.sweeps.claims import OTHERWISE, Evidence, all_claims
-from attnsvm.sweeps.claims.arrays import (
-    MEASURES,
-    head_margin_gap,
-    head_margin_ratio,
-    increment_apart,
-    outside_queries,
-)
+from attnsvm.sweeps.claims import arrays as measures
 from attnsvm.sweeps.claims.claim import _used
 
 CLAIMS = {claim.name: claim for claim in all_claims()}
@@ -49,7 +43,7 @@ def evidence(name, curves=(), steps=(0, 5000, 10000), **columns):
     names = ["run", "seed", "step", "quantity", "value"]
     frames = (pd.DataFrame({"run": ["one"]}), trials, pd.DataFrame(history, columns=names))
     found = Evidence(SweepFrames("", Path("claims"), *frames), CLAIMS[name].columns)
-    for measure in MEASURES:
+    for measure in measures.MEASURES:
         found.names[measure] = lambda *given, of=measure: trials[
             of if of in columns else f"{of}({', '.join(map(repr, given))})"
         ]
@@ -172,17 +166,21 @@ def test_margins_of_the_head():
         "classifier_objective": np.ones(4),
         "classifier_status": np.array(["solved"] * 3 + ["infeasible"]),
     }
-    np.testing.assert_allclose(head_margin_ratio(arrays), [1.0, 1.05, 1.2, np.inf])
-    np.testing.assert_allclose(head_margin_gap(arrays), [0.0, 0.0, 0.0, NAN], atol=1e-12)
+    np.testing.assert_allclose(measures.head_margin_ratio(arrays), [1.0, 1.05, 1.2, np.inf])
+    np.testing.assert_allclose(measures.head_margin_gap(arrays), [0.0, 0.0, 0.0, NAN], atol=1e-12)
 
 
 def test_the_direction_of_a_change_of_W():
     W = np.array([[[[1.0, 3.0]], [[1.0, 8.0]], [[2.0, 6.0]]]])  # three steps of one instance
     arrays = {"snapshots": W, "steps": [np.array([0, 5, 10])], "target": np.array([[[0.0, 1.0]]])}
-    np.testing.assert_allclose(increment_apart(arrays, "target", 0, 0.5), [0.0], atol=1e-15)
-    np.testing.assert_allclose(increment_apart(arrays, "target", 0.5, 1), [1 + 2 / np.sqrt(5)])
+    np.testing.assert_allclose(
+        measures.increment_apart(arrays, "target", 0, 0.5), [0.0], atol=1e-15
+    )
+    np.testing.assert_allclose(
+        measures.increment_apart(arrays, "target", 0.5, 1), [1 + 2 / np.sqrt(5)]
+    )
 
 
 def test_the_part_of_a_matrix_outside_of_the_span_of_the_queries():
     arrays = {"W": np.array([[[3.0, 0.0], [0.0, 4.0]]]), "Z": np.array([[[1.0, 0.0], [2.0, 0.0]]])}
-    np.testing.assert_allclose(outside_queries(arrays, "W"), [0.8])
+    np.testing.assert_allclose(measures.outside_queries(arrays, "W"), [0.8])
