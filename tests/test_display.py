@@ -129,9 +129,6 @@ def test_gen_svm_shows_its_equalities(ax):
     assert np.allclose(points(ax, f"equality ({equal})")[:, 1], 0, atol=1e-9)
 
 
-# --- at a prompt, and by instance -----------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def stages():
     batch = attnsvm.sample("sphere", n=5, T=5, d=2, trials=6)

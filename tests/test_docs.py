@@ -91,9 +91,6 @@ OF_THE_EXAMPLE = {"head=cubic", "head=Cubic", "head.power"}
 """What the page on plug-ins adds."""
 
 
-# --- what a page points to ------------------------------------------------------------------------
-
-
 def anchors(page: Path) -> set[str]:
     """Return the names by which a link can point to a heading of `page`."""
     headings = re.findall(r"^#+ (.*)", page.read_text(), re.MULTILINE)
@@ -149,9 +146,6 @@ def test_the_page_of_one_run_names_functions_of_its_files_and_at_most_forty_file
     assert f"This page names {count} files" in page
 
 
-# --- what a page tells to type --------------------------------------------------------------------
-
-
 @each_page
 def test_commands_name_what_exists(page):
     text = page.read_text()
@@ -188,8 +182,6 @@ def test_options_and_fields_exist(page):
         one.name for one in dataclasses.fields(RunConfig)
     }
 
-
-# --- numbers --------------------------------------------------------------------------------------
 
 MARK = "<!-- not recorded: "
 """Begins the line that says why no table has the numbers of its block; alone, of its section."""
@@ -235,9 +227,6 @@ def test_numbers_are_on_record_or_say_why_not(page):
         numbers = written("\n\n".join(block for block in blocks if MARK not in block))
         missing += [one for one in {*numbers} - tested if not is_stored(one, names)]
     assert not missing
-
-
-# --- the site -------------------------------------------------------------------------------------
 
 
 def test_the_gallery_and_the_page_of_experiments_have_every_experiment():

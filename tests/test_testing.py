@@ -55,9 +55,6 @@ def test_own_probes(name, tmp_path):
     testing.check_probe(named("probe", name, **given), PROBES[name])
 
 
-# --- broken twins ---------------------------------------------------------------------------------
-
-
 def twin(base, **methods):
     """Return a subclass of an option with methods that take what the option returns, then self."""
 

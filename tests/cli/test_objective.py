@@ -98,9 +98,6 @@ def test_a_run_without_an_accepted_instance_returns_none_and_says_why(tmp_path):
     assert told in quiet
 
 
-# --- other sweepers -------------------------------------------------------------------------------
-
-
 @pytest.mark.full
 def test_another_sweeper_leaves_what_our_own_leaves(tmp_path):
     """A folder of its own, a plan, a report, a link; records that a second search finds."""

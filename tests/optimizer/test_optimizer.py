@@ -138,8 +138,6 @@ def test_head_and_attention_train_together(head, name):
         assert not value.equal(batch.head_parameters[parameter])
 
 
-# --- steepest descent in a norm, and Muon ---------------------------------------------------------
-
 NORMS = ["frobenius", "max", "l1", "spectral", "nuclear", "l1.75", "l3", "schatten1.5", "schatten4"]
 
 

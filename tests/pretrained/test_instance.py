@@ -92,9 +92,6 @@ def test_scores_are_one_apart_at_the_token_of_most_attention(causal):
     torch.testing.assert_close(others, torch.ones(N, T, dtype=torch.float64))
 
 
-# --- controls -------------------------------------------------------------------------------------
-
-
 def control(name, seed=0):
     return restricted(layer(), 1, QUERY, name, torch.Generator().manual_seed(seed))
 

@@ -70,9 +70,6 @@ def test_layers_rows_and_attention_are_those_of_the_library(tmp_path, kind, pref
         layers[0].W(small.HEADS)
 
 
-# --- folders that are not as they must be ---------------------------------------------------------
-
-
 def broken(tmp_path, kind="bert", **fields):
     """Return a copy of a tiny model with other fields in its config."""
     copy = tmp_path / "model"

@@ -73,8 +73,6 @@ def with_checksum(content: dict[str, Any]) -> bytes:
     return rendered({**content, "checksum": checksum_of(content)})
 
 
-# --- run.json with a valid checksum ---------------------------------------------------------------
-
 REMOVED = object()
 
 
@@ -122,9 +120,6 @@ RAW = {
 """Files that are no record."""
 
 
-# --- other things in the place of a file ----------------------------------------------------------
-
-
 def _a_socket(path: Path) -> None:
     here = os.getcwd()
     os.chdir(path.parent)  # the path of a socket must be short
@@ -161,9 +156,6 @@ def place(path: Path, kind: str) -> None:
 def remove(path: Path) -> None:
     """Remove what lies at `path`."""
     shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-
-
-# --- tables and arrays with a valid checksum ------------------------------------------------------
 
 
 def replace_file(folder: Path, name: str, content: bytes) -> None:

@@ -55,9 +55,6 @@ def test_the_runs_of_a_folder_have_the_columns_of_the_dictionary_and_the_config(
     assert set(runs) - set(measured) <= fields
 
 
-# --- in the files ---------------------------------------------------------------------------------
-
-
 def test_a_file_says_meaning_and_unit_of_each_of_its_columns_which_are_not_read(tmp_path):
     write(tmp_path, [a_record()], ORIGIN)
     for name, columns in (("trials", TRIAL_COLUMNS), ("history", HISTORY_COLUMNS)):

@@ -21,8 +21,6 @@ from tests.faults import configs, prepared
 from tests.quick import beside
 from tests.record.odd import PLACED, RAW, deadline, lines_of, place, remove, with_checksum
 
-# --- the plan -------------------------------------------------------------------------------------
-
 LISTED = beside(__file__)
 OUTSIDE = LISTED["outside"]
 MANY = {str(k): [] for k in range(MAX_RUNS + 1)}
@@ -69,8 +67,6 @@ def test_no_plan_that_is_not_read_is_written(tmp_path):
         write_plan(tmp_path, {"a": ["x" * 2**26]})
     assert not list(tmp_path.iterdir())
 
-
-# --- names and folders ----------------------------------------------------------------------------
 
 NAMES = [
     b"\x1b[2J", b"a\nb", b"\r", "\u202egnp".encode(), "\u2028".encode(), b"\xff\xfe",

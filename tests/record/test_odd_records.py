@@ -138,8 +138,6 @@ def test_the_owner_of_a_lock_as_nobody_writes_it(content, odd):
     assert (found.state, found.reason) == ("lost", "an unknown process: gone without a record")
 
 
-# --- tables and arrays with a valid checksum ------------------------------------------------------
-
 BY_VERSION = ("column missing", "status missing", "column unknown", "no columns")
 
 

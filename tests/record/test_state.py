@@ -112,9 +112,6 @@ def test_records_of_other_code_are_refused_unless_allowed_and_then_shown(tmp_pat
     assert "records of 2 versions of the code" in shown.stdout
 
 
-# --- the lock: held by one process at a time, released when its owner ends, whatever its end ------
-
-
 def test_a_lock_excludes_others_while_its_owner_lives(tmp_path):
     run = tmp_path / "run"
     run.mkdir()
@@ -158,8 +155,6 @@ def test_a_look_does_not_make_an_owner_give_up(tmp_path):
     finally:
         assert killed(looking)
 
-
-# --- a file system without locks ------------------------------------------------------------------
 
 REFUSED = """
 import fcntl, os

@@ -136,9 +136,6 @@ def test_in_many_dimensions(difficult, name):
     assert sum(proved) >= len(proved) - 1 >= 15
 
 
-# --- the benchmark that counts other solvers' answers ------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("stated", "truth", "kappa", "said"),
     [

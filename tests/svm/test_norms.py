@@ -75,9 +75,6 @@ def test_brackets_overlap_those_of_an_independent_solver(name):
     assert {"solved", "infeasible"} <= seen
 
 
-# --- known optima --------------------------------------------------------------------------------
-
-
 def orthogonal(n, T):
     """Rows d_k z_k^T, orthonormal: W = sum_k d_k z_k^T, of n (T - 1) rows; its two norms.
 
@@ -130,9 +127,6 @@ def test_rows_along_the_diagonal_have_the_identity_as_solution(name):
     assert found.status == (SvmStatus.solved,)
     torch.testing.assert_close(found.W, identity, rtol=0, atol=1e-4)
     torch.testing.assert_close(found.objective, norm(identity, name), rtol=1e-9, atol=0)
-
-
-# --- the conditions of an optimum ----------------------------------------------------------------
 
 
 @every_norm
@@ -245,9 +239,6 @@ def test_a_norm_of_ones_own():
     torch.testing.assert_close(again.certificate.upper, same.objective, rtol=2e-9, atol=0)
 
 
-# --- invariances ---------------------------------------------------------------------------------
-
-
 @every_norm
 def test_what_a_norm_does_not_see(name):
     """Scale; order of samples and tokens; of entries order and signs, of singular values turns."""
@@ -312,9 +303,6 @@ def test_an_instance_does_not_depend_on_its_batch(name):
     for b in (0, 10):
         alone = solve_svm(X[b : b + 1], Z[b : b + 1], selected[b : b + 1], norm=name)
         torch.testing.assert_close(alone.W[0], together.W[b], rtol=0, atol=1e-12)
-
-
-# --- the predictor-corrector method, and the correction on the face ------------------------------
 
 
 @pytest.mark.parametrize("name", OTHERS)

@@ -87,9 +87,6 @@ def sweep(
     return dataclasses.replace(frames, axes=axes, folders=folders)
 
 
-# --- what the figures say -------------------------------------------------------------------------
-
-
 def only(table: pd.DataFrame, **cell: object) -> pd.Series:
     """Return the one row of a table that has these values."""
     (found,) = (row for _, row in rows_of(table, cell).iterrows())
@@ -115,9 +112,6 @@ def drawn(
             drawing.figure.draw_without_rendering()
             assert round(2.54 * drawing.figure.get_figwidth(), 9) in (8.5, 17)
         return tables, drawings, [text_of(drawing).replace("\n", " ") for drawing in drawings]
-
-
-# --- sweeps ---------------------------------------------------------------------------------------
 
 
 def rank_frames(

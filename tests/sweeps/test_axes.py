@@ -92,9 +92,6 @@ def test_a_figure_of_m_keeps_its_name_if_d_varies_too():
     assert [d.name for d in drawings] == ["convergence_types_m"]
 
 
-# --- on disk --------------------------------------------------------------------------------------
-
-
 def test_a_cell_of_a_partial_sweep_keeps_its_label(tmp_path: Path):
     grid = [("gd", 0.1), ("gd", 0.2), ("adam", 0.1)]
     configs = [

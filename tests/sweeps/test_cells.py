@@ -95,9 +95,6 @@ def test_labels_differ_where_values_do_and_missing_values_are_cells_of_their_own
     assert cells.rows_of(frame, {"m": 1.0})["x"].tolist() == [1]
 
 
-# --- an instance counts once, also if several runs of a cell hold it or have lost it --------------
-
-
 def trials(*runs: tuple[str, int, range], data: str = "sphere") -> pd.DataFrame:
     """Return rows of runs: name, d and seeds."""
     return pd.DataFrame(
@@ -110,6 +107,7 @@ def trials(*runs: tuple[str, int, range], data: str = "sphere") -> pd.DataFrame:
 
 
 def test_a_seed_is_one_instance_of_its_cell():
+    """Also if several runs of the cell hold it or have lost it."""
     rows = trials(("a", 4, range(3)), ("b", 4, range(1, 4)), ("c", 5, range(3)))
     first = cells.first_rows(rows, pd.DataFrame(), ["d"])
     assert (rows.index != first).tolist() == [False] * 3 + [True, True, False] + [False] * 3

@@ -57,9 +57,6 @@ def drawn(found):
     return "\n".join(texts), figure.axes
 
 
-# --- the numbers ----------------------------------------------------------------------------------
-
-
 def test_a_line_is_the_mean_of_the_ok_instances_of_each_cell_with_its_interval():
     given = tables()
     found = chart(given, "data.d", "rank", hue="data.n", col="head")
@@ -142,9 +139,6 @@ def test_a_heatmap_has_a_field_for_each_pair():
     assert "median rank" in words
 
 
-# --- cells are never pooled -----------------------------------------------------------------------
-
-
 def test_axes_that_are_not_named_get_a_part_of_their_own():
     found = chart(tables(), "data.d", "rank")
     assert (found.question.hue, found.question.col) == ("head", "data.n")
@@ -169,9 +163,6 @@ def test_an_axis_that_follows_from_another_needs_no_part():
     found = chart(given, "data.d", "rank", hue="data.n")
     assert found.question.col is None
     assert (found.table["used"] == 3).all()
-
-
-# --- what is left out is counted ------------------------------------------------------------------
 
 
 def test_missing_and_infinite_values_are_counted_and_not_averaged():
@@ -248,9 +239,6 @@ def test_what_a_logarithmic_axis_cannot_show_is_counted():
     assert drawn(found)[1][0].get_yscale() == "log"
 
 
-# --- questions without an answer ------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("x", "y", "parts", "message"), beside(__file__))
 def test_what_cannot_be_drawn_is_refused_with_what_can(x, y, parts, message):
     with pytest.raises(ChartError, match=message):
@@ -274,9 +262,6 @@ def test_charts_with_other_numbers_have_other_names_and_say_what_they_show():
     assert charts[0].name == chart(tables(), "data.d", "rank", log="y").name  # the same numbers
     with pytest.raises(TypeError, match=r"unknown part heu; did you mean hue\? must be hue \| col"):
         chart(tables(), "data.d", "rank", heu="head")
-
-
-# --- from a folder --------------------------------------------------------------------------------
 
 
 @pytest.mark.full

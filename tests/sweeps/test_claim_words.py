@@ -50,8 +50,6 @@ def evidence(name, curves=(), steps=(0, 5000, 10000), **columns):
     return found
 
 
-# --- predictions and hypotheses -------------------------------------------------------------------
-
 CASES = [
     *((name, given) for part in (GIVEN, EDGES) for name, given in part["predictions"].items()),
     *((name, GIVEN["predictions"][same]) for name, same in GIVEN["same"].items()),
@@ -150,9 +148,6 @@ def test_every_change_of_a_rule_is_noticed(monkeypatch):
 def test_only_one_claim_on_layers_allows_gradients_of_unseen_positions():
     without = set(CLAIMS["layers"].hypotheses) - set(CLAIMS["layers_unseen"].hypotheses)
     assert without == {"positions that are not seen have no part in the gradient"}
-
-
-# --- numbers from arrays --------------------------------------------------------------------------
 
 
 def test_margins_of_the_head():

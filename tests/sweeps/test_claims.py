@@ -66,9 +66,6 @@ def folder(tmp_path_factory):
     return directory
 
 
-# --- from records to a verdict --------------------------------------------------------------------
-
-
 def test_a_claim_that_is_true_holds_where_its_hypotheses_are_met(folder):
     found = verdict(made(), folder)
     assert (found.drawn, found.holds, found.fails, found.undecided) == (12, 6, 0, {})
@@ -164,9 +161,6 @@ def test_verdicts_are_those_of_scaled_instances(tmp_path):
     assert found[1:] == found[:1] * 2
 
 
-# --- the command ----------------------------------------------------------------------------------
-
-
 def test_the_command_runs_judges_and_lists(folder, tmp_path, capsys, monkeypatch):
     claim = made()
     shutil.copytree(folder / "tiny", tmp_path / "tiny")
@@ -206,9 +200,6 @@ def test_a_later_verdict_counts_and_a_changed_claim_is_told(tmp_path, monkeypatc
     assert "the claim has changed since" not in terminal([made()], {"one": new})
 
 
-# --- what is committed ----------------------------------------------------------------------------
-
-
 def test_every_claim_has_a_committed_verdict_of_what_it_says_now():
     entries = read(COMMITTED)
     assert sorted(entries) == sorted(claim.name for claim in CLAIMS)  # names are unique
@@ -224,8 +215,6 @@ def test_every_claim_has_a_committed_verdict_of_what_it_says_now():
 def test_the_page_is_that_of_the_committed_verdicts():
     assert PAGE.read_text() == markdown(CLAIMS, read(COMMITTED))
 
-
-# --- the digest of a claim ------------------------------------------------------------------------
 
 USES = {"prediction": [(HOLDS, "near and largest_cosine() < 1")]}
 

@@ -152,9 +152,6 @@ def test_a_single_plane_and_a_single_cell_are_drawn():
     assert (table.query("share_of == 'feasible'")["used"] == 11).all()
 
 
-# --- paths ----------------------------------------------------------------------------------------
-
-
 def scene() -> dict[str, np.ndarray]:
     rng = np.random.default_rng(4)
     W = np.array([[2.0, 1.0], [0.5, 3.0]])
@@ -214,9 +211,6 @@ def test_without_a_path_on_record_the_scene_says_so():
         (drawing,) = trajectories.draw(scenes(), CellAxes())
         assert "no run in two dimensions" in synthetic.text_of(drawing)
     assert drawing.frames == ()
-
-
-# --- plateaus -------------------------------------------------------------------------------------
 
 
 def plateau_frames():

@@ -20,9 +20,6 @@ def test_a_sweep_is_drawn_by_the_module_of_its_name():
     assert figure_module("sys") is adhoc
 
 
-# --- rank_vs_d -----------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def rank() -> SweepFrames:
     return synthetic.rank_frames()
@@ -75,9 +72,6 @@ def test_one_norm_and_a_single_trial_without_published_columns_are_enough():
     assert row["used"] == len(tables["rank_vs_d"]) == 1
     assert np.isnan(row["rank_low"])  # a point without an interval
     assert [len(one.figure.axes) for one in drawings] == [1, 1]
-
-
-# --- correlation_vs_d ----------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -149,9 +143,6 @@ def test_published_numbers_stand_beside_ours_where_the_setting_is_theirs():
         assert tables["correlation_vs_d_published"].empty
 
 
-# --- adhoc ---------------------------------------------------------------------------------------
-
-
 def test_adhoc_shares_sum_to_one_in_every_cell():
     tables, *_ = drawn(synthetic.trained_frames(""))
     total = tables["outcomes"].groupby("cell")["share"].sum()
@@ -206,9 +197,6 @@ def test_bars_without_a_numeric_axis_have_pages_that_show_every_cell():
     _, drawings, texts = drawn(adhoc_cells(*heads))
     assert [one.name for one in drawings] == ["adhoc", "adhoc_1", "adhoc_2"]
     assert all(f"head={head}" in " ".join(texts) for head in heads)
-
-
-# --- style ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("asked", [False, True])

@@ -42,9 +42,6 @@ def proved(path, capsys):
     assert proof.main([str(path)]) == 0, capsys.readouterr().out
 
 
-# --- a claim with a counterexample, and its twin without one --------------------------------------
-
-
 @pytest.mark.full
 def test_a_planted_counterexample_is_found_shrunk_recorded_and_proved(hunted, tmp_path, capsys):
     """That the SVM is always feasible fails at n=2, T=2, d=1, which is as small as it goes."""
@@ -108,9 +105,6 @@ def test_a_hunt_that_cannot_be_followed_is_refused(words, told, hunted):
     assert told in line
 
 
-# --- what is drawn --------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("words", "count", "first", "largest"), CASES["cells"])
 def test_cells_are_those_of_the_runs_without_the_data(words, count, first, largest):
     cells = list(cells_of(Runs.of("a", words)))
@@ -122,9 +116,6 @@ def test_cells_are_those_of_the_runs_without_the_data(words, count, first, large
 def test_runs_whose_instances_cannot_be_shrunk_are_refused(words):
     with pytest.raises(ValueError, match="a: "):
         list(cells_of(Runs.of("a", words)))
-
-
-# --- simpler cases --------------------------------------------------------------------------------
 
 
 def test_shrinking_ends_at_the_least_case_that_fails():

@@ -28,9 +28,6 @@ def folders(sweep: Path) -> list[Path]:
     return sorted(path.parent for path in sweep.glob("*/run.json"))
 
 
-# --- names and numbers ----------------------------------------------------------------------------
-
-
 def test_fields_that_differ_are_columns_named_as_on_the_command_line(sound):
     found = attnsvm.load(str(sound))
     assert found.axes == ("parameterization", "data.d")
@@ -72,9 +69,6 @@ def test_it_shows_itself_in_a_line_and_in_a_notebook_in_a_table(sweep):
     hostile = attnsvm.load(sweep.rename(sweep.parent / "<script>\x1b[2J"))
     assert "\x1b" not in repr(hostile)
     assert "<script>" not in hostile._repr_html_()
-
-
-# --- what is missing, failed or damaged -----------------------------------------------------------
 
 
 def test_a_run_that_is_not_there_is_named_with_the_nearest(sound):
@@ -130,9 +124,6 @@ def test_a_run_that_gave_up_says_how_many_it_lacks(tmp_path):
     )  # fmt: skip
     write(tmp_path, experiment.parts(config), provenance(config, []))
     assert "1 runs stopped: 0 accepted of 1 wanted instances" in load(tmp_path).not_shown
-
-
-# --- which folders --------------------------------------------------------------------------------
 
 
 def test_a_run_alone(sound):

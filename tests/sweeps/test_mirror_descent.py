@@ -109,8 +109,6 @@ def test_without_certified_instances_or_paths_the_page_says_so(stored):
     assert "no certified instance" in words[0]
 
 
-# --- the divergence: closed forms, its definition in 50 digits, invariances -----------------------
-
 EXPONENTS = (1.1, 1.75, 2.0, 3.0, 7.5)
 
 

@@ -114,9 +114,6 @@ def test_without_margin_gaps_the_figures_say_so():
         assert "no margin gap over the steps on record" in words[1]
 
 
-# --- where settings end ---------------------------------------------------------------------------
-
-
 def test_a_direction_that_drifts_has_not_settled():
     """||W|| grows like the root of the steps; the gap is the same, falls like 1 / log, or turns."""
     steps = np.array([m * 10**e for e in range(1, 7) for m in (1, 2, 5)])
@@ -136,8 +133,6 @@ def test_a_setting_is_decided_by_one_norm_apart_or_nine_of_ten_at_one_end(highs,
     counts = pd.DataFrame({"reached": [*ends], "count": [*ends.values()]})
     assert optimizer_geometry.decided(table, counts) == expected
 
-
-# --- which tokens pairs of optimizers select ------------------------------------------------------
 
 B, N, T, D = 4, 2, 3, 2
 OPTIMAL = np.array([2, 0])

@@ -120,8 +120,6 @@ def test_what_it_says_of_published_rejections_is_on_record():
     assert (trials["attended_tokens"] > 3).all()
 
 
-# --- the counterexample that a hunt found ---------------------------------------------------------
-
 FOUND = RECORDS / "hunt" / "b1_alone.zip"
 
 

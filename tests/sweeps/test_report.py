@@ -52,9 +52,6 @@ class Reader(html.parser.HTMLParser):
         self.comments.append(data)
 
 
-# --- the files and the page -----------------------------------------------------------------------
-
-
 def test_the_report_and_its_files_are_written(rank, tmp_path):
     files = report.write_report(rank)
     assert files.html == tmp_path / "report.html"
@@ -171,9 +168,6 @@ def test_a_figure_that_fails_costs_no_other_one_and_no_table(tmp_path, monkeypat
     assert "no such &lt;panel&gt;" in files.html.read_text()
 
 
-# --- the command ----------------------------------------------------------------------------------
-
-
 def test_the_command_names_what_is_lost_or_not_drawn_and_exits_1(rank, monkeypatch, capsys):
     frames = [rank]
     monkeypatch.setattr(aggregate, "load", lambda directory: frames[-1])
@@ -201,8 +195,6 @@ def test_a_folder_that_cannot_be_read_or_written_is_refused(rank, monkeypatch, c
     assert report.main([str(place)]) == 2
     assert "cannot be written" in capsys.readouterr().err
 
-
-# --- what is on record is text --------------------------------------------------------------------
 
 PAYLOADS = beside(__file__)
 

@@ -93,9 +93,6 @@ def test_groups_may_have_the_names_of_aggregates_and_without_groups_all_rows_are
     assert table[["used", "excluded", "count", "share"]].to_numpy().tolist() == [[2, 1, 1, 0.5]]
 
 
-# --- means of differences, and many tests at once -------------------------------------------------
-
-
 def test_the_mean_of_differences_is_students_t():
     given = frame(d=[1] * 6 + [2], value=[1.0, 2.0, 3.0, 4.0, 5.0, np.nan, 1.0])
     one, alone = statistics.paired_means(given, ["d"], "value").to_dict("records")
@@ -121,9 +118,6 @@ def test_what_was_not_tested_is_not_counted_among_many_tests(any_dependence):
 def test_equal_differences_have_no_spread(value, p):
     (row,) = statistics.paired_means(frame(value=[value] * 3), [], "value").to_dict("records")
     assert (row["low"], row["high"], row["p_value"]) == (value, value, p)
-
-
-# --- where a share is one half --------------------------------------------------------------------
 
 
 def test_half_way_of_exact_shares_is_where_they_are_one_half():

@@ -134,9 +134,7 @@ def test_the_documentation_has_the_whole_tables_and_a_figure_of_every_experiment
         assert f"figures/{name}.png" in pages
 
 
-# --- beside the named sweeps: a sample here, two hundred with `make test-faults` ------------------
-
-SAMPLE = (11, 50)
+SAMPLE = (11, 50)  # `make test-faults`: two hundred
 
 
 @pytest.mark.faults

@@ -29,9 +29,6 @@ def of_scores(*gammas, d=4):
     return ProblemBatch.of(X, Z, torch.ones(len(gammas), 1), v=v)
 
 
-# --- scores ---------------------------------------------------------------------------------------
-
-
 def test_unique_optimum_and_b2_of_given_scores():
     rounded, apart = [3, 3 - 1e-14, 1], [3, 3 - 1e-10, 1]
     batch = of_scores([3, 1, 1], [3, 3, 1], [3, 1, 2], rounded, [3, 1, 1 + 1e-14], apart)
@@ -63,9 +60,6 @@ def test_feasibility_is_that_of_the_svm_of_the_optimal_tokens():
     nuclear = solve_svm(batch.X, batch.Z, optimal, norm="nuclear").statuses
     assert theory.optimum_feasible(batch) == [str(status) == "solved" for status in nuclear]
     assert set(theory.optimum_feasible(batch)) == {True, False}
-
-
-# --- Assumption D ---------------------------------------------------------------------------------
 
 
 def by_hand(batch, b, apart=None):
@@ -146,9 +140,6 @@ def test_verdicts_are_those_of_scaled_instances(head):
     assert found[1:] == found[:1] * 4
 
 
-# --- the first gradient ---------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("head", ["linear", "relu", "quadratic", "mlp"])
 @pytest.mark.parametrize("loss", [Logistic(), Exponential()])
 def test_aligned_gradient_is_that_of_autograd(head, loss):
@@ -168,9 +159,6 @@ def test_aligned_gradient_is_that_of_autograd(head, loss):
     assert set(found) == {True, False}
 
 
-# --- order of a head ------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("head", ["linear", "relu", "quadratic"])
 def test_order_preserving_against_many_mixtures(head):
     batch = sample("sphere", head=head, n=2, T=3, d=3, trials=40)
@@ -186,9 +174,6 @@ def test_order_preserving_against_many_mixtures(head):
     ahead = best - (batch.Y[..., None] * value).amax(-1)
     assert theory.order_preserving(batch) == (ahead > 1e-12).all(1).tolist()
     assert set(theory.order_preserving(batch)) == ({True} if head == "linear" else {True, False})
-
-
-# --- local optima ---------------------------------------------------------------------------------
 
 
 @pytest.mark.full

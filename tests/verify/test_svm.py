@@ -236,9 +236,6 @@ def test_a_rank_near_its_threshold_is_undecided_and_proved_to_be(norm):
             assert passes == (rank == one.rank)
 
 
-# --- exact arithmetic -----------------------------------------------------------------------------
-
-
 def test_floats_are_exact_and_the_nearest_of_integers():
     random = np.random.default_rng(0)
     x = np.concatenate(
