@@ -32,10 +32,8 @@ def assert_optimal(problem: SvmProblem, solution: SvmSolution, tolerance: float 
     assert (a[part.kind == 0] == 0).all(), "no multiplier on padding"
     products = torch.where(part.inequality, a * slack, 0.0).sum(dim=1)
     assert (products <= tolerance * active_scale).all(), "complementarity"
-    pairing = (M * W).sum(dim=(1, 2))
-    assert ((pairing / (dual_norm(M, solution.norm) * value) - 1).abs() <= tolerance).all(), (
-        "stationarity"
-    )
+    pairing = (M * W).sum(dim=(1, 2)) / (dual_norm(M, solution.norm) * value)
+    assert ((pairing - 1).abs() <= tolerance).all(), "stationarity"
     assert ((part.h * a).sum(dim=1) / value - 1 <= tolerance).all(), "weak duality"
 
 

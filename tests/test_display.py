@@ -154,9 +154,6 @@ def test_a_line_has_sizes_and_counts_but_no_array(stages):
         html = stage._repr_html_()
         assert html.count("<tr>") == len(stage.summary())
         assert type(stage).__name__ in html
-
-
-def test_masked_tokens_and_a_trained_head_are_told():
     batch = attnsvm.sample("sphere", model="sequence", causal=True, n=1, T=3, d=4, trials=2)
     assert "masked_tokens=6" in repr(batch)
     trained = attnsvm.sample("sphere", train=True, n=2, T=3, d=4, trials=2)
@@ -178,19 +175,15 @@ def test_an_instance_of_every_stage(stages, index):
     assert torch.equal(solution.problem.D, alone.problem.D)
 
 
-def test_stages_can_be_iterated_over_and_one_instance_cannot(stages):
+def test_stages_can_be_iterated_over_and_indexed_and_one_instance_cannot(stages):
     for stage in stages:
         assert len(stage) == len(list(stage)) == 6
         with pytest.raises(IndexError, match="instance 6: must be >= -6 and < 6"):
             stage[6]
+        for index in ("2", (0, 1), 1.5, None, [0, 1]):
+            with pytest.raises(TypeError, match="must be an integer, a slice or a tensor"):
+                stage[index]
     batch, _, selection, _ = stages
     one = attnsvm.solve_svm(batch.X[0], batch.Z[0], selection.optimal[0])
     with pytest.raises(TypeError, match="without a batch axis"):
         one[0]
-
-
-@pytest.mark.parametrize("index", ["2", (0, 1), 1.5, None, [0, 1]])
-def test_what_is_no_index_of_instances_is_refused(stages, index):
-    for stage in stages:
-        with pytest.raises(TypeError, match="must be an integer, a slice or a tensor"):
-            stage[index]

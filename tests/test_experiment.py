@@ -60,9 +60,8 @@ def test_optimal_trains_nothing_and_matches_the_library():
     for norm in ("frobenius", "nuclear"):
         solution = attnsvm.solve_svm(batch.X, batch.Z, optimal, norm=norm)
         assert record.trials[f"{norm}_status"].tolist() == [s.value for s in solution.status]
-        np.testing.assert_array_equal(
-            record.trials[f"{norm}_objective"], solution.objective.numpy()
-        )
+        found = record.trials[f"{norm}_objective"]
+        np.testing.assert_array_equal(found, solution.objective.numpy())
 
 
 def test_low_rank_factors_are_compared_with_the_rank_constrained_svm():
@@ -189,9 +188,8 @@ def test_a_stalled_run_is_a_status_unless_it_is_asked_for(selection):
     assert "stalled" not in set(exact["training"]) | set(exact["status"])
 
     published = (*options, "optimizer.gradient=direct")
-    told, kept = (
-        run(composed(*published, f"selection.keep_stalled={keep}")).trials for keep in (False, True)
-    )
+    keeping = (f"selection.keep_stalled={keep}" for keep in (False, True))
+    told, kept = (run(composed(*published, word)).trials for word in keeping)
     stalled = told["training"] == "stalled"
     assert stalled.any()
     assert set(told["status"][stalled]) == {"stalled"}
@@ -210,9 +208,8 @@ def test_a_run_in_parts_is_the_same_run(options):
     whole, joined = run(config), RunRecord.joined(list(parts(config, 5)))
     for name in ("trials", "history"):
         pd.testing.assert_frame_equal(getattr(joined, name), getattr(whole, name), rtol=1e-12)
-    assert {name: len(one) for name, one in joined.solutions.items()} == {
-        name: len(one) for name, one in whole.solutions.items()
-    }
+    lengths = [{n: len(one) for n, one in made.solutions.items()} for made in (joined, whole)]
+    assert lengths[0] == lengths[1]
 
 
 @pytest.mark.parametrize(("option", "said"), [("head=mlp", ["head Mlp"]), ("head=relu", [])])
@@ -225,11 +222,8 @@ def test_a_run_says_once_what_has_no_compiled_code(option, said, caplog):
 
 def test_a_batch_without_an_accepted_instance_has_rows_only():
     """One step from zero weights: attention spreads over all tokens, nothing is negligible."""
-    record = run(
-        composed(
-            "head=relu", "selection=multi", "optimizer.init=zero", "optimizer.steps=1", "trials=3"
-        )
-    )
+    words = "head=relu selection=multi optimizer.init=zero optimizer.steps=1 trials=3"
+    record = run(composed(*words.split()))
     assert record.trials["status"].tolist() == ["rejected"] * 3
     assert record.history.empty
     assert record.solutions == {}

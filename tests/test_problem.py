@@ -59,9 +59,8 @@ def test_own_arrays_are_the_batch_that_they_came_from(batch):
     given = batch.X, batch.Z, batch.Y
     v = batch.head_parameters["v"]
     for convert in (lambda t: t, lambda t: t.numpy(), lambda t: t.tolist()):
-        made = ProblemBatch.of(
-            *map(convert, given), mask=convert(batch.mask), v=convert(v), seed=11
-        )
+        more = {"mask": convert(batch.mask), "v": convert(v)}
+        made = ProblemBatch.of(*map(convert, given), **more, seed=11)
         for name in ("X", "Z", "Y", "mask", "seeds"):
             assert getattr(made, name).equal(getattr(batch, name))
         assert made.head_parameters["v"].equal(v)

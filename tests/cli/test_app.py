@@ -56,9 +56,8 @@ def test_one_run_leaves_a_complete_record(tmp_path):
     assert run["state"] == "done"
     assert run["config"]["data"] == {"_target_": "attnsvm.data.Sphere", "n": 3, "T": 3, "d": 4}
     assert run["overrides"] == [*SMALL, "seed=5"]
-    assert {"risk", "max_softmax", "W_norm", "one_minus_corr_frobenius"} <= set(
-        result.history["quantity"]
-    )
+    quantities = {"risk", "max_softmax", "W_norm", "one_minus_corr_frobenius"}
+    assert quantities <= set(result.history["quantity"])
 
 
 WAYS = ((), ("hydra.sweeper.cells_per_job=2",), QUIET, ("hydra/sweeper=basic",))

@@ -31,12 +31,10 @@ def test_options_of_the_users_own_may_be_swept(way, tmp_path):
     options = elsewhere if way == "config" else mine
     mine.mkdir()
     (options / "head").mkdir(parents=True)
-    (options / "head/steep.yaml").write_text(
-        "defaults: [/schema/head/quadratic@_here_]\nlam: 0.5\n"
-    )
-    (mine / "own.yaml").write_text(
-        f"defaults: [config, _self_]\nhydra: {{searchpath: ['file://{elsewhere}']}}\n"
-    )
+    steep = "defaults: [/schema/head/quadratic@_here_]\nlam: 0.5\n"
+    (options / "head/steep.yaml").write_text(steep)
+    own = f"defaults: [config, _self_]\nhydra: {{searchpath: ['file://{elsewhere}']}}\n"
+    (mine / "own.yaml").write_text(own)
     words = [word.format(mine=mine) for word in given]
     ran("-m", *words, "head=steep,linear", *SMALL, cwd=tmp_path)
     runs = [json.loads(p.read_text()) for p in (tmp_path / "multirun/latest").glob("*/run.json")]
@@ -53,9 +51,8 @@ def test_hydras_help_and_our_version_are_printed(tmp_path):
 def test_a_launcher_that_is_not_installed_says_what_installs_it(tmp_path):
     hidden = tmp_path / "hidden"
     hidden.mkdir()
-    (hidden / "sitecustomize.py").write_text(
-        "import sys\nsys.modules['hydra_plugins.hydra_submitit_launcher'] = None\n"
-    )
+    code = "import sys\nsys.modules['hydra_plugins.hydra_submitit_launcher'] = None\n"
+    (hidden / "sitecustomize.py").write_text(code)
     env = os.environ | {"PYTHONPATH": str(hidden)}
     done = ran("-m", "seed=1,2", "hydra/launcher=slurm_gpu", cwd=tmp_path, env=env, code=2)
     message = "hydra/launcher=slurm_gpu: is not installed here; pip install 'attnsvm[slurm]'"

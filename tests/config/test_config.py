@@ -66,9 +66,8 @@ def test_targets_that_are_not_of_the_group_are_refused(target, group):
 
 
 def test_an_extension_package_may_name_a_class_of_the_group(tmp_path, monkeypatch):
-    (tmp_path / "my_heads.py").write_text(
-        "from attnsvm.head import Linear\nclass Mine(Linear): ...\n"
-    )
+    code = "from attnsvm.head import Linear\nclass Mine(Linear): ...\n"
+    (tmp_path / "my_heads.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConfigError, match=r"extensions=\[package\]"):
         target_class("my_heads.Mine", "head")

@@ -40,16 +40,13 @@ def cubic(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(installed(tmp_path))
 
 
-def test_an_installed_option_is_one_of_its_group(cubic):
+def test_an_installed_option_is_one_of_its_group_whose_fields_are_checked(cubic):
     assert list(GROUPS["head"])[:4] == ["linear", "relu", "quadratic", "mlp"]
     assert "cubic" in GROUPS["head"]
     assert "cubic" not in GROUPS["data"]
     run = composed("head=cubic", "head.power=5")
     assert (run.head.power, run.extensions) == (5, ["cubic_heads"])
     assert option_names(run)["head"] == "cubic"
-
-
-def test_its_fields_are_checked_as_those_of_every_option(cubic):
     with pytest.raises(ConfigError, match=r"head\.power=10: must be a whole number >= 1 and <= 9"):
         composed("head=cubic", "head.power=10")
     with pytest.raises(ConfigError, match=r"head\.exponent: unknown field of cubic; must be power"):

@@ -163,9 +163,7 @@ def test_windows_of_a_text_have_their_next_word(tmp_path):
         same = (words[:, None] == words).tolist()
         assert (X.flatten(0, 1) @ X.flatten(0, 1).mT > 0.5).tolist() == same
     (tmp_path / "text").write_bytes(b"\xff")
-    with pytest.raises(
-        ConfigError, match=r"text: .*codec can't decode.*must be a text file, UTF-8"
-    ):
+    with pytest.raises(ConfigError, match=r"text: .*codec can't.*must be a text file, UTF-8"):
         sample("text", **size)
 
 
@@ -204,12 +202,10 @@ def written(tmp_path, arrays):
 
 
 def test_file_holds_the_instances(tmp_path, arrays):
-    mask = np.ones((5, 2, 3), dtype=bool)
+    mask, v = np.ones((5, 2, 3), dtype=bool), np.ones((5, 4))
     mask[0, 0, 1] = False
-    v = np.ones((5, 4))
-    batch = sample(
-        "file", path=written(tmp_path, {**arrays, "mask": mask, "v": v}), trials=3, seed=8
-    )
+    path = written(tmp_path, {**arrays, "mask": mask, "v": v})
+    batch = sample("file", path=path, trials=3, seed=8)
     assert batch.B == 3
     np.testing.assert_array_equal(batch.X, arrays["X"][:3])
     np.testing.assert_array_equal(batch.Y, arrays["Y"][:3])
@@ -229,22 +225,18 @@ def test_file_parameters_of_one_instance_are_drawn_and_one_matrix_is_for_all(tmp
     np.testing.assert_array_equal(batch.head_parameters["V"], np.broadcast_to(V, (5, 4, 4)))
 
 
-def test_file_needs_no_queries_when_tokens_ask(tmp_path, arrays):
-    del arrays["Z"]
-    path = written(tmp_path, arrays)
-    np.testing.assert_array_equal(
-        sample("file", path=path, model="self_attention").Z, arrays["X"][:, :, 0]
-    )
-    with pytest.raises(ConfigError, match="Z: missing; must be in the file, which has X, Y"):
-        sample("file", path=path)
-
-
-def test_file_labels_of_a_sequence_are_repeated_or_given(tmp_path, arrays):
+def test_file_needs_no_queries_when_tokens_ask_nor_labels_of_each_position(tmp_path, arrays):
     repeated = sample("file", path=written(tmp_path, arrays), model="sequence")
     np.testing.assert_array_equal(repeated.Y, np.repeat(arrays["Y"], 3, axis=1))
     each = np.where(np.arange(30).reshape(5, 2, 3) % 2, 1.0, -1.0)
     given = sample("file", path=written(tmp_path, {**arrays, "Y": each}), model="sequence")
     np.testing.assert_array_equal(given.Y, each.reshape(5, 6))
+    del arrays["Z"]
+    path = written(tmp_path, arrays)
+    asked = sample("file", path=path, model="self_attention").Z
+    np.testing.assert_array_equal(asked, arrays["X"][:, :, 0])
+    with pytest.raises(ConfigError, match="Z: missing; must be in the file, which has X, Y"):
+        sample("file", path=path)
 
 
 @pytest.mark.parametrize(
@@ -300,7 +292,7 @@ def test_objects_are_taken_as_they_are():
         sample(Sphere(n=2, T=3, d=4), d=4)
 
 
-def test_tokens_of_digits_are_the_patches_of_the_images():
+def test_tokens_of_digits_are_patches_queries_their_means_and_a_head_separates_them():
     digits = pytest.importorskip("sklearn.datasets").load_digits()
     chosen = (digits.target == 3) | (digits.target == 8)
     images, kinds = digits.images[chosen] / 16, digits.target[chosen]
@@ -310,10 +302,6 @@ def test_tokens_of_digits_are_the_patches_of_the_images():
         rows = [images[k][i : i + 4, j : j + 4].ravel() for i in (0, 2, 4) for j in (0, 2, 4)]
         torch.testing.assert_close(patches[k], torch.stack([torch.from_numpy(r) for r in rows]))
         assert labels[k] == (1 if kinds[k] == 3 else -1)
-
-
-def test_instances_of_digits_have_mean_patches_as_queries_and_a_head_that_separates_them():
-    pytest.importorskip("sklearn.datasets")
     one, same = sample("digits", n=50, trials=3, seed=4), sample("digits", n=50, trials=2, seed=5)
     assert one.X.shape == (3, 50, 9, 16)
     assert torch.equal(one.X[1:], same.X)

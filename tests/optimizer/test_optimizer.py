@@ -34,15 +34,12 @@ def optimizer(name, **fields):
     return named("optimizer", name, **fields)
 
 
-@pytest.mark.parametrize(("fields", "sizes"), CASES["sizes"])
-def test_step_sizes(fields, sizes):
-    rule = optimizer("gd", lr=0.2, steps=3, **fields)
-    assert [rule.step_size(k) for k in range(3)] == pytest.approx(sizes)
-
-
-@pytest.mark.parametrize(("fields", "grid"), CASES["grids"])
-def test_recorded_steps(fields, grid):
-    assert optimizer("gd", **fields).grid() == grid
+def test_step_sizes_and_recorded_steps():
+    for fields, sizes in CASES["sizes"]:
+        rule = optimizer("gd", lr=0.2, steps=3, **fields)
+        assert [rule.step_size(k) for k in range(3)] == pytest.approx(sizes), fields
+    for fields, grid in CASES["grids"]:
+        assert optimizer("gd", **fields).grid() == grid, fields
 
 
 def test_published_normalisation_carries_eps():

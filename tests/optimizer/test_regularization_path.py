@@ -29,10 +29,7 @@ def test_directions_tend_to_the_svm_of_the_selected_tokens(batch, parameterizati
     path = train(batch, parameterization, "regularization_path", radii=RADII)
     selection = select_tokens(batch, path)
     svm = solve_svm(batch.X, batch.Z, selection.selected, norm=norm)
-    distance = torch.stack(
-        [one_minus_correlation(path.snapshots[:, j], svm.W) for j in range(1, len(RADII) + 1)], 1
-    )
-    median = distance.nanmedian(0).values
+    median = one_minus_correlation(path.snapshots[:, 1:], svm.W[:, None]).nanmedian(0).values
     assert (median[1:] < median[:-1]).all()
     assert median[-1] < bound
     assert path.steps.tolist() == [0.0, *RADII]
@@ -80,12 +77,8 @@ def test_copies_of_a_token_leave_the_limit_of_the_path(rule):
     batch = sample("sphere", n=3, T=6, d=8, trials=10)
     tokens = batch.scores().argmax(-1, keepdim=True)
     copies = (tokens + 1) % 6
-    X = batch.X.scatter(
-        -2,
-        copies.unsqueeze(-1).expand(-1, -1, -1, 8),
-        batch.X.gather(-2, tokens.unsqueeze(-1).expand(-1, -1, -1, 8)),
-    )
-    batch = dataclasses.replace(batch, X=X)
+    here, there = (at.unsqueeze(-1).expand(-1, -1, -1, 8) for at in (tokens, copies))
+    batch = dataclasses.replace(batch, X=batch.X.scatter(-2, there, batch.X.gather(-2, here)))
     path = train(batch, rule, "regularization_path", radii=[10.0, 100.0, 1e3, 1e4, 3e4])
     mask = batch.mask.scatter(-1, copies, False)
     norm = "frobenius" if rule == "w" else "nuclear"

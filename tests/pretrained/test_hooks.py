@@ -17,21 +17,16 @@ from tests.kkt import normal as rows
 @pytest.mark.parametrize("batch_first", [True, False])
 def test_heads_of_multihead_attention(bias, batch_first):
     torch.manual_seed(0)
-    module = nn.MultiheadAttention(
-        8, 2, bias=bias, kdim=6, vdim=6, batch_first=batch_first
-    ).double()
+    sizes = {"kdim": 6, "vdim": 6, "bias": bias, "batch_first": batch_first}
+    module = nn.MultiheadAttention(8, 2, **sizes).double()
     if bias:
         nn.init.normal_(module.in_proj_bias)
     query, key = rows(3, 4, 8), rows(3, 5, 6, seed=1)
-    given = (query, key) if batch_first else (query.transpose(0, 1), key.transpose(0, 1))
+    given = [x if batch_first else x.transpose(0, 1) for x in (query, key, key)]
     hidden = torch.zeros(3, 5, dtype=torch.bool)
     hidden[1, 2:] = True
-    (layer,) = attnsvm.heads_of(
-        module, given[0], given[1], given[1], key_padding_mask=hidden
-    ).values()
-    expected = module(
-        given[0], given[1], given[1], key_padding_mask=hidden, average_attn_weights=False
-    )[1]
+    (layer,) = attnsvm.heads_of(module, *given, key_padding_mask=hidden).values()
+    expected = module(*given, key_padding_mask=hidden, average_attn_weights=False)[1]
     torch.testing.assert_close(layer.log_attention().exp(), expected)
     assert layer.W(1).shape == (7, 9)
 

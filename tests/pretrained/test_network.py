@@ -2,13 +2,17 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
 
 from attnsvm import ConfigError
+from attnsvm.data import Pretrained
 from attnsvm.data.pretrained import forward, load
 from attnsvm.data.pretrained.layer import with_one
+from attnsvm.head import Linear
+from attnsvm.model import CrossAttention
 
 pytest.importorskip("tokenizers")  # of transformers, which is slow to import
 
@@ -22,11 +26,7 @@ def as_published(kind: str, prefix: str) -> dict[str, torch.Tensor]:
     """Return the tensors of a tiny model under the names of a checkpoint, with what else it has."""
     given = {f"{prefix}{name}": tensor for name, tensor in small.tensors(kind).items()}
     if kind == "gpt2":
-        seen = (
-            torch.ones(small.POSITIONS, small.POSITIONS)
-            .tril()
-            .view(1, 1, small.POSITIONS, small.POSITIONS)
-        )
+        seen = torch.ones(1, 1, small.POSITIONS, small.POSITIONS).tril()
         given |= {f"{prefix}h.{at}.attn.bias": seen for at in range(small.LAYERS)}
         return given | {"lm_head.weight": given[f"{prefix}wte.weight"]}  # tied
     given[f"{prefix}embeddings.position_ids"] = torch.arange(small.POSITIONS)[None]
@@ -103,9 +103,8 @@ def test_numbers_that_are_not_finite_and_two_names_are_refused(tmp_path, change,
 
 def test_more_tokens_or_words_than_the_model_has_are_refused():
     model = load(str(small.tiny("bert")))
-    with pytest.raises(
-        ConfigError, match=rf"data\.T=17: must be <= {small.POSITIONS}, the positions"
-    ):
+    told = rf"data\.T=17: must be <= {small.POSITIONS}, the positions"
+    with pytest.raises(ConfigError, match=told):
         forward(model, torch.zeros(2, 17, dtype=torch.int64))
     with pytest.raises(ConfigError, match="token 98: must be >= 0 and < vocab_size=98"):
         forward(model, TOKENS.clamp(min=98))
@@ -148,3 +147,22 @@ def test_sentences_are_truncated_and_short_ones_left_out():
     assert bert.encoded(["abcdef", "ab", "abc"], 5).tolist() == [[1, 68, 69, 70, 2]] * 2
     assert gpt2.encoded(["abcdef", "ab", "abc"], 5).tolist() == [[68, 69, 70, 71, 72]]
     assert bert.encoded(["a"], 5).shape == (0, 5)
+
+
+REFERENCE = json.loads((Path(__file__).parents[1] / "reference" / "minilm.json").read_text())
+
+
+@pytest.mark.pretrained
+def test_the_real_model_has_tokens_and_embeddings_of_its_published_library_and_its_heads():
+    """Mean of the last rows, of unit norm. The library masks with float32 numbers: 4e-9 apart."""
+    model, names = load("minilm"), ("sentences", "tokens", "embeddings")
+    for sentence, tokens, expected in zip(*map(REFERENCE.get, names), strict=True):
+        found = model.encoded([sentence], len(tokens))
+        assert found.tolist() == [tokens]
+        mean = forward(model, found)[1][0].mean(0)
+        embedding, expected = mean / mean.norm(), torch.tensor(expected).double()
+        torch.testing.assert_close(embedding[:32], expected, rtol=0, atol=1e-8)
+    source = Pretrained("minilm", None, 5, 11, 6, 8, True, "none", "attended")
+    batch = source.sample(Linear(), CrossAttention(), 2, 3)
+    assert batch.X.shape == (2, 6, 8, 42)
+    assert batch.weights.shape == (2, 12, 42, 42)

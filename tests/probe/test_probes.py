@@ -44,12 +44,8 @@ def test_ranks_in_closed_form():
 def test_entropy_in_closed_form():
     s = torch.tensor([[[1.0, 0, 0], [0.25, 0.5, 0.25]], [[1 / 3] * 3] * 2], dtype=torch.float64)
     found = probes.Entropy().measure(snapshot(normal(2, 4, 4), softmax=s))
-    torch.testing.assert_close(
-        found["mean"], torch.tensor([0.75 * math.log(2), math.log(3)]).double()
-    )
-    torch.testing.assert_close(
-        found["max"], torch.tensor([1.5 * math.log(2), math.log(3)]).double()
-    )
+    for name, of_first in (("mean", 0.75 * math.log(2)), ("max", 1.5 * math.log(2))):
+        torch.testing.assert_close(found[name], torch.tensor([of_first, math.log(3)]).double())
 
 
 @pytest.mark.parametrize("name", ["frobenius", "spectral", "max"])

@@ -44,9 +44,7 @@ def test_a_record_is_packed_without_logs_and_comes_back_equal(tmp_path):
         assert files_below(folder) == FILES
     assert not folder.exists()
     assert pack(tmp_path / "one", tmp_path).read_bytes() == first
-
-
-def test_folders_have_entries_of_their_own_in_archives_of_other_programs(tmp_path):
+    # folders have entries of their own in archives of other programs
     members = {"one/": b"", "one/run/": b"", **FILES, "one/empty/": b""}
     with unpacked(packed(tmp_path / "a.zip", members)) as folder:
         assert files_below(folder) == FILES

@@ -28,7 +28,7 @@ HUGE = {"runs": {"a": []}, "fields": {"shared": {"trials": 10**400}, "own": {}}}
 PLANS = [*LISTED["plans"], HUGE, {"runs": {"a" * 5000: []}}, {"runs": MANY}]
 
 
-def test_a_plan_of_another_form_and_names_that_lead_outside(sweep):
+def test_a_plan_of_another_form_and_names_that_lead_outside(sweep, tmp_path):
     plans = {str(content)[:90]: with_checksum(content) for content in PLANS}
     plans |= {name: with_checksum({"runs": {name: []}}) for name in OUTSIDE}
     for what, content in (plans | RAW).items():
@@ -36,6 +36,13 @@ def test_a_plan_of_another_form_and_names_that_lead_outside(sweep):
         with deadline(), pytest.raises(CorruptRecordError, match=f"{PLAN_FILE}: ") as refused:
             record.read_plan(sweep)
         assert ("must be the name of a folder" in str(refused.value)) or what not in OUTSIDE, what
+    for name, plan, told in (
+        ("many", MANY, f"must be at most {MAX_RUNS}"),
+        ("long", {"a": ["x" * 2**26]}, r"1 runs in one sweep: .* must have at most"),
+    ):  # no plan that is not read is written
+        with pytest.raises(ConfigError, match=told):
+            write_plan(tmp_path / name, plan)
+        assert not (tmp_path / name).exists()
 
 
 @pytest.mark.parametrize("kind", [*PLACED, "damage"])
@@ -58,14 +65,6 @@ def test_a_plan_that_is_none_is_named_and_hides_no_run(kind, sweep, tmp_path, ca
     if kind == "damage":
         runs = load(sweep, shutil.copytree(sweep, tmp_path / "other")).runs
         assert (runs["run"].nunique(), (runs["state"] == "corrupt").sum()) == (8, 2)
-
-
-def test_no_plan_that_is_not_read_is_written(tmp_path):
-    with pytest.raises(ConfigError, match=f"must be at most {MAX_RUNS}"):
-        write_plan(tmp_path, {str(k): [] for k in range(MAX_RUNS + 1)})
-    with pytest.raises(ConfigError, match=r"1 runs in one sweep: .* must have at most"):
-        write_plan(tmp_path, {"a": ["x" * 2**26]})
-    assert not list(tmp_path.iterdir())
 
 
 NAMES = [

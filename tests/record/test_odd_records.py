@@ -164,9 +164,8 @@ def test_tables_of_another_form(table, edits, odd):
 
 def test_a_reason_is_any_text_of_utf8(sweep, odd, capsys):
     trials, _ = read_tables(odd, record.read_run(odd))
-    kit.replace_file(
-        odd, "trials.parquet", kit.parquet(kit.of_words("reason", "\x1b[2J\nall " * 99)(trials))
-    )
+    long = kit.of_words("reason", "\x1b[2J\nall " * 99)(trials)
+    kit.replace_file(odd, "trials.parquet", kit.parquet(long))
     assert load(sweep).incomplete.empty
     assert kit.lines_of(report.main, sweep, capsys)[0] == 0
     kit.replace_file(odd, "trials.parquet", kit.parquet(kit.of_words("reason", b"\xff")(trials)))
@@ -209,9 +208,7 @@ def test_arrays_that_the_file_does_not_hold(odd):
     one = ("W.npy", next(iter(kit.ODD_ARRAYS.values())))
     for what, content in {**kit.ODD_ARRAYS, "twice": kit.npz(one, one)}.items():
         kit.replace_file(odd, "solutions.npz", content)
-        with (
-            kit.deadline(),
-            pytest.raises(CorruptRecordError, match=r"solutions\.npz: ") as refused,
-        ):
+        with kit.deadline(), pytest.raises(CorruptRecordError) as refused:
             read(odd)
+        assert "solutions.npz: " in str(refused.value), what
         assert len(str(refused.value)) < 1000, what

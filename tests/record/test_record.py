@@ -38,7 +38,7 @@ def a_record() -> RunRecord:
     return RunRecord(trials, history, solutions, timings={"svm": 0.1})
 
 
-def test_what_is_read_is_what_was_written(tmp_path):
+def test_what_is_read_is_what_was_written_in_files_of_the_usual_permissions(tmp_path):
     written = a_record()
     write(tmp_path, [written], ORIGIN)
     got, run = read(tmp_path)
@@ -52,6 +52,8 @@ def test_what_is_read_is_what_was_written(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {
         "trials.parquet", "history.parquet", "solutions.npz", "run.json",
     }  # fmt: skip
+    (tmp_path / "plain").touch()
+    assert len({path.stat().st_mode for path in tmp_path.iterdir()}) == 1
 
 
 def test_a_failure_is_a_record_without_tables(tmp_path):
@@ -109,9 +111,3 @@ def test_neither_pickles_nor_parts_of_another_shape_nor_unknown_columns_are_writ
     with pytest.raises(ValueError, match="pickle"):
         write(tmp_path, [objects], ORIGIN)
     assert record.run_state(tmp_path).state != "done"
-
-
-def test_files_have_the_usual_permissions(tmp_path):
-    record.write_atomically(tmp_path / "file", b"")
-    (tmp_path / "plain").touch()
-    assert (tmp_path / "file").stat().st_mode == (tmp_path / "plain").stat().st_mode

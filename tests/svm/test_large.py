@@ -149,9 +149,8 @@ def test_entrywise_norms_in_many_dimensions_are_not_reduced_to_the_span(norm):
     row = problem.combine(torch.ones_like(problem.h))
     found = solve(problem, norm, 2)
     assert found.status == ("solved", "solved")
-    torch.testing.assert_close(
-        found.objective, 1 / norm_of(norm).dual.value(row), rtol=1e-9, atol=0
-    )
+    known = 1 / norm_of(norm).dual.value(row)
+    torch.testing.assert_close(found.objective, known, rtol=1e-9, atol=0)
     X, Z, selected = spheres(2, 3, WIDE, range(1))
     assert solve_svm(X, Z, selected, norm=norm).status == ("solved",)
     X = torch.cat([X, 2 * X[:, :, :1] - X[:, :, 1:]], dim=2)

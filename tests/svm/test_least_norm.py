@@ -69,9 +69,8 @@ def test_completion_finds_the_matrix_where_scs_is_near():
     assert (solution.rank, solution.rank_bound) == (1, 1)
     assert abs(solution.W - M).max() < 1e-8
     X = cp.Variable(M.shape)
-    assert cp.Problem(cp.Minimize(cp.normNuc(X)), [X[i, j] == M[i, j]]).solve(
-        solver="SCS"
-    ) == pytest.approx(solution.objective, rel=1e-4)
+    problem = cp.Problem(cp.Minimize(cp.normNuc(X)), [X[i, j] == M[i, j]])
+    assert problem.solve(solver="SCS") == pytest.approx(solution.objective, rel=1e-4)
 
 
 def test_interpolation_of_least_frobenius_norm_is_the_pseudo_inverse():

@@ -77,10 +77,8 @@ def test_nasty_instances(difficult, name):
     wrong, count = [], 0
     for _, group in groupby(chosen, key=lambda one: one.X.shape):
         batch = list(group)
-        X, Z, mask = (
-            torch.from_numpy(np.stack([getattr(one, field) for one in batch]))
-            for field in ("X", "Z", "mask")
-        )
+        arrays = (np.stack([getattr(one, name) for one in batch]) for name in ("X", "Z", "mask"))
+        X, Z, mask = map(torch.from_numpy, arrays)
         found = solve_svm(X, Z, torch.zeros(X.shape[:2], dtype=torch.int64), norm=name, mask=mask)
         for b, one in enumerate(batch):
             status, lower, upper = found.status[b], found.lower_bound[b], found.objective[b]

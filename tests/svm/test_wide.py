@@ -78,9 +78,8 @@ def test_what_lies_outside_the_span_is_paid_for(name, size):
     V = V - (V @ P) @ P.mT
     W = solution.W + size * V / V.flatten(1).norm(dim=1)[:, None, None]
     ray = torch.full_like(problem.h, torch.nan)
-    verdict = certify(
-        problem, Candidate(W, solution.certificate.multipliers, ray), name, 1e-9, 1e-6
-    )
+    candidate = Candidate(W, solution.certificate.multipliers, ray)
+    verdict = certify(problem, candidate, name, 1e-9, 1e-6)
     dense = norm(verdict.W, name)
     assert (verdict.certificate.upper >= dense * (1 - 1e-13)).all()
     assert (verdict.certificate.upper <= dense * (1 + 1e-12)).all()

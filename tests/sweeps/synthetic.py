@@ -159,12 +159,8 @@ def rank_frames(
     return dataclasses.replace(frames, trials=frames.trials.astype(ranks))
 
 
-QUANTITIES = (
-    "one_minus_corr_svmeq",
-    "one_minus_corr_svmeq_lsq",
-    "one_minus_corr_frobenius",
-    "one_minus_corr_1token",
-)
+SVMS = ("svmeq", "svmeq_lsq", "frobenius", "1token")
+QUANTITIES = tuple(f"one_minus_corr_{svm}" for svm in SVMS)
 
 
 def correlation_frames(

@@ -103,9 +103,6 @@ def test_a_cell_of_a_partial_sweep_keeps_its_label(tmp_path: Path):
     frames = load(tmp_path)
     assert frames.axes.names == ("optimizer", "lr")
     found = frames.runs[["optimizer", "lr", "beta2"]].astype(object).fillna("-")
-    assert sorted(found.itertuples(index=False, name=None)) == [
-        ("adam", 0.1, 0.999),
-        ("gd", 0.1, "-"),
-        ("gd", 0.2, "-"),
-    ]
+    expected = [("adam", 0.1, 0.999), ("gd", 0.1, "-"), ("gd", 0.2, "-")]
+    assert sorted(found.itertuples(index=False, name=None)) == expected
     assert frames.statuses == {"missing": 300}

@@ -81,9 +81,8 @@ def test_lists_are_values_as_they_are_typed_and_words_and_numbers_become_words()
 
 
 def test_labels_differ_where_values_do_and_missing_values_are_cells_of_their_own():
-    axes = cells.CellAxes.of(
-        pd.DataFrame({"lr": [0.1, 0.10001], "ridge": [0.0, 2.220446049250313e-16]})
-    )
+    given = pd.DataFrame({"lr": [0.1, 0.10001], "ridge": [0.0, 2.220446049250313e-16]})
+    axes = cells.CellAxes.of(given)
     assert axes.label({"lr": 0.1, "ridge": 2.220446049250313e-16}) == "lr=0.1, ridge=2.22e-16"
     assert axes.label({"lr": 0.10001}) == "lr=0.10001"
     near = cells.CellAxes.of(pd.DataFrame({"lr": [0.1, np.nextafter(0.1, 1)]}))

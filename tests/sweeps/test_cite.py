@@ -62,11 +62,7 @@ def test_what_is_not_finished_is_not_cited(tmp_path):
     shutil.rmtree(sweep / RUN.name)
     shutil.copytree(RUN, run)
     (run / "trials.parquet").write_bytes(b"0")
-    refused = {
-        sweep: f"{RUN.name} is missing",
-        run: "run is corrupt",
-        tmp_path: "must be a finished run",
-    }
-    for folder, message in refused.items():
+    told = f"{RUN.name} is missing", "run is corrupt", "must be a finished run"
+    for folder, message in zip((sweep, run, tmp_path), told, strict=True):
         with pytest.raises(ConfigError, match=re.escape(message)):
             citation([str(folder)])

@@ -168,12 +168,9 @@ def test_margins_of_the_head():
 def test_the_direction_of_a_change_of_W():
     W = np.array([[[[1.0, 3.0]], [[1.0, 8.0]], [[2.0, 6.0]]]])  # three steps of one instance
     arrays = {"snapshots": W, "steps": [np.array([0, 5, 10])], "target": np.array([[[0.0, 1.0]]])}
-    np.testing.assert_allclose(
-        measures.increment_apart(arrays, "target", 0, 0.5), [0.0], atol=1e-15
-    )
-    np.testing.assert_allclose(
-        measures.increment_apart(arrays, "target", 0.5, 1), [1 + 2 / np.sqrt(5)]
-    )
+    for ends, expected in (((0, 0.5), 0.0), ((0.5, 1), 1 + 2 / np.sqrt(5))):
+        apart = measures.increment_apart(arrays, "target", *ends)
+        np.testing.assert_allclose(apart, [expected], rtol=1e-7, atol=1e-15)
 
 
 def test_the_part_of_a_matrix_outside_of_the_span_of_the_queries():

@@ -114,10 +114,8 @@ def test_instances_with_a_flat_head_are_told_apart(correlation: SweepFrames):
     tables, _, texts = drawn(frames)
     final = tables["correlation_vs_d"].query("d == 4 and quantity == 'one_minus_corr_frobenius'")
     ok = frames.trials.query("d == 4 and status == 'ok'")
-    assert dict(zip(final["instances"], final["used"], strict=True)) == {
-        "all": len(ok),
-        "not flat": (~ok["flat"]).sum(),
-    }
+    expected = {"all": len(ok), "not flat": (~ok["flat"]).sum()}
+    assert dict(zip(final["instances"], final["used"], strict=True)) == expected
     assert "accepted, flat" in texts[1]
     assert "not flat" in texts[0]
 
@@ -210,13 +208,18 @@ def test_warnings_of_drawing_reach_only_who_asks_for_them(asked: bool):
     assert len(told) == asked
 
 
-def test_hostile_text_is_drawn_as_it_stands():
+def test_hostile_text_is_drawn_as_it_stands_and_plain_is_one_short_line_without_formulas():
     with style.paper():
         fig = style.figure(3, 2)
         ax = fig.subplots()
         style.heading(ax, style.plain(HOSTILE))
         style.note(fig, [HOSTILE * 3, "漢字 \U0001f600"])
         assert style.png(fig).startswith(b"\x89PNG")
+    shown = style.plain(HOSTILE * 5, limit=50)
+    assert len(shown) == 50
+    assert "$" not in shown
+    assert shown.isprintable()
+    assert style.plain(style.plain(HOSTILE)) == style.plain(HOSTILE)
 
 
 @pytest.mark.parametrize(("used", "said"), [(1, "no cycles"), (0, "no certified instance")])
@@ -225,14 +228,6 @@ def test_an_empty_panel_says_why_unless_nothing_is_certified(used, said):
     panels = {"a": Panel(), "b": Panel(nothing="no cycles")}
     _, grid = facets(pd.DataFrame(values), "x", "median", col="q", panels=panels)
     assert [text.get_text() for text in grid[0, 1].texts] == [said]
-
-
-def test_plain_is_one_short_line_without_formulas():
-    shown = style.plain(HOSTILE * 5, limit=50)
-    assert len(shown) == 50
-    assert "$" not in shown
-    assert shown.isprintable()
-    assert style.plain(style.plain(HOSTILE)) == style.plain(HOSTILE)
 
 
 def test_log_axes_span_at_least_a_decade_and_colours_are_distinct():

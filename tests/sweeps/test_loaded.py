@@ -71,14 +71,6 @@ def test_it_shows_itself_in_a_line_and_in_a_notebook_in_a_table(sweep):
     assert "<script>" not in hostile._repr_html_()
 
 
-def test_a_run_that_is_not_there_is_named_with_the_nearest(sound):
-    found = attnsvm.load(sound)
-    name = found.runs["run"].iloc[0]
-    for given, told in ((name[:-1], f"did you mean .*{name}"), ("\x1b", "run=' ': must be a name")):
-        with pytest.raises(ValueError, match=told):
-            found.solutions(given)
-
-
 def test_each_kind_of_damage_is_named_counted_and_left_out(sweep):
     corrupt, failed, folder, sound = folders(sweep)
     (corrupt / "trials.parquet").write_bytes(b"PAR1 not what was written PAR1")
@@ -126,13 +118,17 @@ def test_a_run_that_gave_up_says_how_many_it_lacks(tmp_path):
     assert "1 runs stopped: 0 accepted of 1 wanted instances" in load(tmp_path).not_shown
 
 
-def test_a_run_alone(sound):
+def test_a_run_alone_and_one_that_is_not_there_which_is_named_with_the_nearest(sound):
     folder = folders(sound)[0]
     found = attnsvm.load(folder)
     assert found.axes == ()
     assert list(found.trials)[:2] == ["run", "seed"]
     assert found.solutions(folder.name)["X"].shape[0] == 3
     assert "differ=nothing" in repr(found)
+    name = folder.name
+    for given, told in ((name[:-1], f"did you mean .*{name}"), ("\x1b", "run=' ': must be a name")):
+        with pytest.raises(ValueError, match=told):
+            found.solutions(given)
 
 
 def test_several_folders_are_one_sweep(sound, tmp_path):

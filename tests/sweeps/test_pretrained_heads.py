@@ -51,6 +51,7 @@ def tables():
 
 
 def test_a_head_leans_if_it_is_above_all_four_controls(tables):
+    """Its p-value is the largest of the four, adjusted over the heads."""
     heads = tables["pretrained_heads"]
     heads = heads[heads["svm_norm"] == "frobenius"].set_index("at_head")
     assert heads["null"].tolist() == ["queries", "queries"]
@@ -61,11 +62,7 @@ def test_a_head_leans_if_it_is_above_all_four_controls(tables):
     assert heads.loc[0, "low"] > 0.09
     assert heads.loc[1, "low"] < 0 < heads.loc[1, "high"]
     assert heads.loc[0, "correlation"] == pytest.approx(0.3, abs=0.005)
-
-
-def test_the_p_value_is_the_largest_of_the_four_and_adjusted_over_the_heads(tables):
-    heads, controls = tables["pretrained_heads"], tables["pretrained_heads_controls"]
-    heads = heads[heads["svm_norm"] == "frobenius"].set_index("at_head")
+    controls = tables["pretrained_heads_controls"]
     controls = controls[controls["svm_norm"] == "frobenius"]
     largest = controls.groupby("at_head")["p_value"].max()
     np.testing.assert_array_equal(heads["p_value"], largest)

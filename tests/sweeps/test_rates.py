@@ -5,7 +5,7 @@ import pytest
 
 from attnsvm.sweeps.figures import rates
 from tests.sweeps import synthetic
-from tests.sweeps.synthetic import drawn
+from tests.sweeps.synthetic import drawn, only
 
 STEPS = [0, *(m * 10**e for e in range(5) for m in (1, 2, 5)), 10**5]
 
@@ -31,11 +31,7 @@ def frames(error, norm, log_excess=None):
 
 
 def law(made, quantity="one_minus_corr_frobenius", against="step"):
-    found = rates.tables(made)["rates"]
-    (row,) = found[(found["quantity"] == quantity) & (found["against"] == against)].to_dict(
-        "records"
-    )
-    return row
+    return only(rates.tables(made)["rates"], quantity=quantity, against=against)
 
 
 @pytest.mark.parametrize("exponent", [-2.0, -0.75, -0.1])
@@ -62,27 +58,19 @@ def test_a_power_law_holds_over_all_decades(exponent):
 def test_other_laws_are_told_with_their_decades_or_are_none(error, norm, against, decades):
     row = law(frames(error, norm), against=against)
     assert row["decades"] == decades
-    expected = -2 if decades else np.nan
-    assert row["exponent"] == pytest.approx(
-        expected, abs=1e-3 if decades == 2 else 1e-12, nan_ok=True
-    )
+    expected, error = -2 if decades else np.nan, 1e-3 if decades == 2 else 1e-12
+    assert row["exponent"] == pytest.approx(expected, abs=error, nan_ok=True)
 
 
 def test_each_number_without_a_logarithm_is_counted_once_with_its_decade():
     """Also in the decades in which no number is left, which have no exponent; twin: none is."""
     made = frames(lambda t: 1 / t if t < 200 else 0.0, lambda t: t)
-    tables = rates.tables(made)
-    rows = tables["rates_left_out"].query(
-        "quantity == 'one_minus_corr_frobenius' and against == 'step'"
-    )
+    tables, of_it = rates.tables(made), "quantity == 'one_minus_corr_frobenius'"
+    rows = tables["rates_left_out"].query(f"{of_it} and against == 'step'")
     counts = {k: (out, of) for k, out, of in rows[["decade", "left_out", "of"]].to_numpy()}
     steps = {0: (0, 3), 1: (0, 3), 2: (2, 3), 3: (3, 3), 4: (3, 3), 5: (1, 1)}
     assert counts == {k: (11 * out, 11 * of) for k, (out, of) in steps.items()}  # 11 trained ones
-    by_decade = tables["rates_by_decade"]
-    known = by_decade[
-        (by_decade["quantity"] == "one_minus_corr_frobenius") & (by_decade["used"] > 0)
-    ]
-    assert known["decade"].max() == 1
+    assert tables["rates_by_decade"].query(f"{of_it} and used > 0")["decade"].max() == 1
     assert "1-correlation 99 of 176" in rates.notes(tables, made.axes)[0]
     whole = rates.tables(frames(lambda t: 1 / t, lambda t: t))
     assert (whole["rates_left_out"]["left_out"] == 0).all()

@@ -13,9 +13,8 @@ def frame(**columns: object) -> pd.DataFrame:
 
 
 def test_what_is_not_a_number_is_counted_and_never_averaged():
-    table = statistics.summaries(
-        frame(d=[1, 1, 1, 2], rank=[2.0, np.nan, 4.0, np.nan]), ["d"], "rank"
-    )
+    given = frame(d=[1, 1, 1, 2], rank=[2.0, np.nan, 4.0, np.nan])
+    table = statistics.summaries(given, ["d"], "rank")
     assert table["used"].tolist() == [2, 0]
     assert table["excluded"].tolist() == [1, 1]
     assert table["mean"][0] == 3.0
@@ -33,14 +32,11 @@ def test_one_value_has_no_interval_and_equal_ones_have_their_value():
     assert table["std"][1] == 0.0
 
 
-def test_missing_keys_form_a_group_of_their_own():
+def test_missing_keys_form_a_group_and_empty_frames_give_empty_tables_with_the_columns():
     table = statistics.summaries(frame(m=[np.nan, np.nan, 4.0], x=[1.0, 3.0, 5.0]), ["m"], "x")
     assert table["mean"].tolist() == [5.0, 2.0]
     table = statistics.counts(frame(status=["ok", None, None]), ["status"])
     assert table["count"].tolist() == [1, 2]
-
-
-def test_empty_frames_give_empty_tables_with_the_columns():
     empty = frame(d=[], x=[])
     assert statistics.summaries(empty, ["d"], "x").columns[:3].tolist() == ["d", "used", "excluded"]
     assert statistics.shares(empty, ["d"], "x").empty
@@ -104,6 +100,9 @@ def test_the_mean_of_differences_is_students_t():
     assert alone["used"] == 1
     assert math.isnan(alone["low"])
     assert math.isnan(alone["p_value"])
+    for value, p in ((1.0, 0.0), (0.0, 1.0), (-1.0, 1.0)):  # equal ones have no spread
+        (row,) = statistics.paired_means(frame(value=[value] * 3), [], "value").to_dict("records")
+        assert (row["low"], row["high"], row["p_value"]) == (value, value, p)
 
 
 @pytest.mark.parametrize("any_dependence", [False, True])
@@ -112,12 +111,6 @@ def test_what_was_not_tested_is_not_counted_among_many_tests(any_dependence):
     found = statistics.false_discovery(p, any_dependence)
     expected = false_discovery_control(p[1:], method="by" if any_dependence else "bh")
     np.testing.assert_array_equal(found, [np.nan, *expected])
-
-
-@pytest.mark.parametrize(("value", "p"), [(1.0, 0.0), (0.0, 1.0), (-1.0, 1.0)])
-def test_equal_differences_have_no_spread(value, p):
-    (row,) = statistics.paired_means(frame(value=[value] * 3), [], "value").to_dict("records")
-    assert (row["low"], row["high"], row["p_value"]) == (value, value, p)
 
 
 def test_half_way_of_exact_shares_is_where_they_are_one_half():

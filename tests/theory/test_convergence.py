@@ -18,9 +18,8 @@ def selection_of(batch, selected: torch.Tensor, saturated: bool) -> attnsvm.Toke
 def path_of(snapshots: torch.Tensor, steps: list[int]) -> attnsvm.Trajectory:
     """Return a trajectory of which only weights and steps are read."""
     B, _, d, _ = snapshots.shape
-    path = attnsvm.train(
-        attnsvm.sample("sphere", n=2, T=2, d=d, trials=B), steps=len(steps) - 1, record_every=1
-    )
+    batch = attnsvm.sample("sphere", n=2, T=2, d=d, trials=B)
+    path = attnsvm.train(batch, steps=len(steps) - 1, record_every=1)
     given = {"steps": torch.tensor(steps), "snapshots": snapshots, "W": snapshots[:, -1]}
     return dataclasses.replace(path, **given)
 

@@ -182,9 +182,8 @@ def test_training_ends_at_local_optima_that_were_listed_before():
     path = attnsvm.train(batch, steps=3000, growth=0.02)
     selection = attnsvm.select_tokens(batch, path)
     solution = solve_svm(batch.X, batch.Z, selection.selected)
-    types = theory.convergence_types(
-        batch, selection, path, {"frobenius": solution}, "frobenius", 1e-4
-    )
+    svms = {"frobenius": solution}
+    types = theory.convergence_types(batch, selection, path, svms, "frobenius", 1e-4)
     ended = 0
     for b, (kind, found) in enumerate(zip(types, theory.local_optima(batch), strict=True)):
         assert found.complete

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -71,11 +72,8 @@ def test_the_columns_are_those_of_an_independent_computation(record):
         largest = c - r * gamma.min()
         expected = [r, distance(W, w), np.abs(c - r * gamma).min() / largest]
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-9)
-        steps = (
-            3
-            * np.linalg.norm(push @ (Y[:, None] * chosen))
-            / (push @ np.linalg.norm(chosen, axis=1))
-        )
+        together = np.linalg.norm(push @ (Y[:, None] * chosen))
+        steps = 3 * together / (push @ np.linalg.norm(chosen, axis=1))
         w, a, _ = law_of(A, of_rows, row["law_ratio_predicted"])
         image = steps * (a @ np.linalg.norm(A, axis=1)) / np.linalg.norm(a @ A)
         assert row["law_ratio_predicted"] == pytest.approx(image, rel=1e-5)
@@ -112,16 +110,14 @@ def test_growing_steps_have_the_ratio_of_a_closed_form(degrees):
     chosen = torch.tensor([[math.cos(half), s * math.sin(half)] for s in (1, -1)]).double()
     batch = attnsvm.sample("sphere", n=2, T=2, d=2, trials=1, head=Linear())
     X = torch.stack([chosen, torch.zeros_like(chosen)], 1)[None]
-    batch = dataclasses.replace(
-        batch, X=X, Z=torch.eye(2).double()[None], Y=torch.ones(1, 2).double()
-    )
+    Z, Y = torch.eye(2).double()[None], torch.ones(1, 2).double()
+    batch = dataclasses.replace(batch, X=X, Z=Z, Y=Y)
     selected = torch.zeros(1, 2, dtype=torch.int64)
     head = joint.max_margin_head(batch, selected)
     gamma = joint.head_margins(head)
     assert torch.allclose(gamma, torch.full((1, 2), math.cos(half)).double())
-    ratio = joint.growing_ratio(
-        head, 3.0, lambda r: joint.law(batch, selected, gamma, r, "frobenius")
-    )
+    law = partial(joint.law, batch, selected, gamma, norm="frobenius")
+    ratio = joint.growing_ratio(head, 3.0, law)
     assert ratio.item() == pytest.approx(3 * math.cos(half) * math.sqrt(2), rel=1e-6)
     near = joint.solved_ratio(torch.ones(2), 1 + torch.tensor([5e-7, 5e-6]))
     assert near.isnan().tolist() == [False, True]

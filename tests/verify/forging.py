@@ -63,10 +63,9 @@ class Forgery:
 
     def curve(self, quantity: str, at: int, change: Any) -> None:
         """Change the value of a quantity at its snapshot `at`, for the first instance."""
-        rows = self.history.index[
-            (self.history["quantity"] == quantity) & (self.history["seed"] == self.seeds[0])
-        ]
-        self.history.loc[rows[at], "value"] = change(self.history.loc[rows[at], "value"])
+        curve = self.history[self.history["quantity"] == quantity]
+        row = curve.index[curve["seed"] == self.seeds[0]][at]
+        self.history.loc[row, "value"] = change(self.history.loc[row, "value"])
 
     def array(self, name: str, change: Any, instance: int = 0) -> None:
         """Change one instance of an array by a function of it."""

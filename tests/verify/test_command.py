@@ -68,16 +68,13 @@ def test_the_plan_agrees_with_the_configs(top, tmp_path, capsys):
     assert "sphere-0123456789ab: missing" in capsys.readouterr().out
 
 
-def test_a_run_in_a_folder_of_another_name_is_refused(top, tmp_path, capsys):
+def test_a_run_in_a_folder_of_another_name_or_an_absent_one_is_refused(top, tmp_path, capsys):
     config, found = top
     folder = written(tmp_path, config, found)
     renamed = folder.rename(tmp_path / run_name(config).replace("sphere", "digits"))
     assert command.main([str(renamed)]) == 1
     assert f"its name must be {run_name(config)}" in capsys.readouterr().out
-
-
-def test_an_absent_record_is_told(tmp_path):
-    assert command.main([str(tmp_path / "nowhere")]) == 2
+    assert command.main([str(folder)]) == 2  # there is none any more
 
 
 def test_one_instance_is_in_memory_at_a_time(tmp_path):

@@ -1,6 +1,7 @@
 """A genuine record of every kind of run passes, every column of it derived or named as trusted."""
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -109,8 +110,5 @@ def test_a_plug_in_is_named_as_trusted(group, tmp_path, capsys):
 def test_the_history_may_be_in_any_order(tmp_path):
     config, found = made("top")
     random = np.random.default_rng(0).permutation(len(found.history))
-    turned = type(found)(
-        found.trials, found.history.iloc[random].reset_index(drop=True), found.solutions,
-        found.timings,
-    )  # fmt: skip
+    turned = replace(found, history=found.history.iloc[random].reset_index(drop=True))
     assert not prove(written(tmp_path, config, turned)).refusals
