@@ -42,13 +42,14 @@ def test_a_plan_of_another_form_and_names_that_lead_outside(sweep, tmp_path):
     ):  # no plan that is not read is written
         with pytest.raises(ConfigError, match=told):
             write_plan(tmp_path / name, plan)
-        assert not (tmp_path / name).exists()
+        assert not list(tmp_path.glob(f"{name}/*"))
 
 
-@pytest.mark.parametrize("kind", [*PLACED, "damage"])
+@pytest.mark.parametrize("kind", [*PLACED, "escapes", "changed"])
 def test_a_plan_that_is_none_is_named_and_hides_no_run(kind, sweep, tmp_path, capsys):
-    if kind == "damage":
-        (sweep / PLAN_FILE).write_bytes(RAW["escapes"])
+    changed = (sweep / PLAN_FILE).read_bytes().replace(b"a=1", b"a=2")  # and its checksum is not
+    if kind not in PLACED:
+        (sweep / PLAN_FILE).write_bytes(changed if kind == "changed" else RAW[kind])
     else:
         place(sweep / PLAN_FILE, kind)
         with pytest.raises(CorruptRecordError, match=rf"{PLAN_FILE}: is .*; must be a file"):
@@ -62,7 +63,7 @@ def test_a_plan_that_is_none_is_named_and_hides_no_run(kind, sweep, tmp_path, ca
     assert frames.incomplete["run"].tolist() == [PLAN_FILE]
     assert len(frames.trials) == 9
     assert frames.command == ""
-    if kind == "damage":
+    if kind not in PLACED:
         runs = load(sweep, shutil.copytree(sweep, tmp_path / "other")).runs
         assert (runs["run"].nunique(), (runs["state"] == "corrupt").sum()) == (8, 2)
 
