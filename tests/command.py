@@ -9,11 +9,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 BIN = Path(sys.executable).parent
 
@@ -57,7 +57,8 @@ def attnsvm(
         return subprocess.run(
             words, cwd=cwd, env=made, capture_output=True, text=True, timeout=300, check=False
         )
-    with tempfile.TemporaryDirectory() as place, _environment(environment()):
+    server_environment = patch.dict(os.environ, environment(), clear=True)  # it starts with it
+    with tempfile.TemporaryDirectory() as place, server_environment:
         written = [Path(place) / name for name in ("stdout", "stderr")]
         child = SERVER.Process(target=_run, args=(words, cwd, written, made, limit))
         child.start()
@@ -74,19 +75,6 @@ def ran(*arguments: str, code: int = 0, **given: Any) -> Finished:
     done = attnsvm(*arguments, **given)
     assert done.returncode == code, done.stderr + done.stdout
     return done
-
-
-@contextmanager
-def _environment(made: dict[str, str]) -> Iterator[None]:
-    """In the block, the environment of this process is `made`; the server starts with it."""
-    before = dict(os.environ)
-    try:
-        os.environ.clear()
-        os.environ.update(made)
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
 
 
 def _run(words: list[str], cwd: Path, written: list[Path], env: dict[str, str], limit: int) -> None:

@@ -1,9 +1,6 @@
 """A plug-in package with an option, written to a folder and found there as if it was installed."""
 
 from pathlib import Path
-from typing import Any
-
-from tests.command import Finished, ran
 
 CONFIG = '''
 from dataclasses import dataclass
@@ -65,8 +62,3 @@ def write_entry_points(place: Path, *points: str, dist: str = "cubic-heads") -> 
 def installed(place: Path) -> Path:
     """Write the package with its entry point."""
     return write_entry_points(write_package(place, declared=""), f"head: cubic = {SCHEMA}")
-
-
-def with_plugins(*arguments: str, place: Path, **given: Any) -> Finished:
-    """Return the finished command that finds the packages in `place`, as `ran`."""
-    return ran(*arguments, path=place, **given)

@@ -13,8 +13,7 @@ import pytest
 import torch
 
 import attnsvm
-from tests.command import environment
-from tests.plugin import with_plugins
+from tests.command import environment, ran
 
 EXAMPLES = Path(__file__).parents[1] / "docs/examples"
 EXAMPLE = EXAMPLES / "cubic"
@@ -32,21 +31,21 @@ def place(tmp_path):
 
 @pytest.mark.full
 def test_it_is_listed_checked_run_and_drawn(place, tmp_path):
-    shown = with_plugins("--help", place=place, cwd=tmp_path)
+    shown = ran("--help", path=place, cwd=tmp_path)
     for told in ("| cubic", "| clusters", "| alignment", "head.power=3", "cubic_heads.yaml"):
         assert told in shown.stdout, shown.stdout + shown.stderr
     assert "cannot be used" not in shown.stdout
-    listed = with_plugins("--columns", place=place, cwd=tmp_path).stdout
+    listed = ran("--columns", path=place, cwd=tmp_path).stdout
     assert "alignment_symmetry  <W, W^T>" in listed
     small = ["trials=3", "data.n=2", "data.T=3", "optimizer.steps=100", "head.power=1,3"]
-    with_plugins("sweep=cubic_heads", *small, "data.d=4,5", place=place, cwd=tmp_path)
+    ran("sweep=cubic_heads", *small, "data.d=4,5", path=place, cwd=tmp_path)
     folder = tmp_path / "multirun/cubic_heads"
     table = pd.read_csv(folder / "tables/cubic_heads.csv")
     assert len(table) == 4
     assert (folder / "figures/cubic_heads.png").stat().st_size > 10_000
-    proved = with_plugins(str(folder), place=place, cwd=tmp_path, command="attnsvm-verify")
+    proved = ran(str(folder), path=place, cwd=tmp_path, command="attnsvm-verify")
     assert "probe alignment (attnsvm_cubic.probe.Alignment)" in proved.stdout
-    refused = with_plugins("head=cubic", "head.power=2", place=place, cwd=tmp_path, code=2)
+    refused = ran("head=cubic", "head.power=2", path=place, cwd=tmp_path, code=2)
     assert "head.power=2: must be odd" in refused.stderr
 
 

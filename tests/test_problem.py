@@ -34,11 +34,7 @@ def test_scores_are_label_times_head_and_minus_infinity_at_inadmissible_tokens(b
         ("Z", torch.full((5, 2, 4), math.nan, dtype=torch.float64), "Z: nan at index"),
         ("X", torch.full((5, 2, 3, 4), math.inf, dtype=torch.float64), "X: inf at index"),
         ("Y", torch.full((5, 2), 0.5, dtype=torch.float64), "Y: label 0.5; must be -1 or"),
-        (
-            "mask",
-            torch.zeros(5, 2, 3, dtype=torch.bool),
-            "mask: every sample must have at least one admissible token",
-        ),
+        ("mask", torch.zeros(5, 2, 3).bool(), "mask: every sample must have at least one admissib"),
         ("seeds", torch.zeros(4, dtype=torch.int64), r"seeds: shape \(4,\); must be \(5,\)"),
         ("head_parameters", {"v": torch.zeros(4, 4, dtype=torch.float64)}, "head parameter v"),
     ],

@@ -6,20 +6,20 @@ import pandas as pd
 import pytest
 
 from tests.command import SMALL, ran
-from tests.plugin import installed, with_plugins, write_package
+from tests.plugin import installed, write_package
 from tests.quick import quick
 
 
 @pytest.mark.parametrize("given", quick([], ["extensions=[cubic_heads]"]))
 def test_help_and_completion_know_it(given, tmp_path, monkeypatch):
     place = (write_package if given else installed)(tmp_path / "place")
-    shown = with_plugins("--help", *given, place=place, cwd=tmp_path)
+    shown = ran("--help", *given, path=place, cwd=tmp_path)
     assert "head=linear | relu | quadratic | mlp | joint | vocabulary | cubic" in shown.stdout
     assert "head.power=3  exponent, odd (>= 1 and <= 9) [cubic]" in shown.stdout
     line = " ".join(["attnsvm", *given, "head=cu"])
     monkeypatch.setenv("COMP_LINE", line)
     monkeypatch.setenv("COMP_POINT", str(len(line)))
-    asked = with_plugins("-sc", "query=bash", place=place, cwd=tmp_path)
+    asked = ran("-sc", "query=bash", path=place, cwd=tmp_path)
     assert asked.stdout.split() == ["head=cubic"], asked.stderr
 
 
@@ -28,13 +28,13 @@ def test_a_sweep_of_it_is_run_by_workers_tabled_and_verified(tmp_path):
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
     place = installed(tmp_path / "place")
     grid = ["-m", *SMALL, "head=linear,cubic", "hydra/launcher=joblib"]
-    with_plugins(*grid, place=place, cwd=tmp_path)
+    ran(*grid, path=place, cwd=tmp_path)
     folder = tmp_path / "multirun/latest"
     runs = [json.loads(path.read_text()) for path in folder.glob("*/run.json")]
     assert sorted(run["options"]["head"] for run in runs) == ["cubic", "linear"]
     table = pd.read_csv(next(iter((folder / "tables").glob("*.csv"))))
     assert set(table["head"]) == {"cubic", "linear"}
-    with_plugins(str(folder), place=place, cwd=tmp_path, command="attnsvm-verify")
+    ran(str(folder), path=place, cwd=tmp_path, command="attnsvm-verify")
     for command in ("attnsvm-report", "attnsvm-verify"):  # records need no plug-in to be read
         read = ran(str(folder), cwd=tmp_path, command=command)
     assert "labels and scores (cubic_heads.head.Cubic)" in read.stdout
@@ -49,5 +49,5 @@ def test_a_sweep_file_may_name_its_extension_which_workers_import(tmp_path):
         "sweep: mine\nhydra: {mode: MULTIRUN, sweeper: {params: {head.power: '3,5'}}}\n"
     )
     words, place = ["--config-dir", "own", "sweep=mine"], write_package(tmp_path / "place")
-    with_plugins(*words, *SMALL, "hydra/launcher=joblib", place=place, cwd=tmp_path)
+    ran(*words, *SMALL, "hydra/launcher=joblib", path=place, cwd=tmp_path)
     assert len(list((tmp_path / "multirun/mine").glob("*cubic*/run.json"))) == 2

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.command import SMALL, attnsvm, ran
-from tests.plugin import with_plugins, write_entry_points
+from tests.plugin import write_entry_points
 
 SWEEP = Path(__file__).with_name("mine.yaml").read_text()
 FIGURES = """
@@ -112,11 +112,11 @@ def test_a_plug_in_brings_sweep_and_figures(way, tmp_path):
     else:
         (conf.parent / "__init__.py").write_text(DECLARED)
         given, read = ["extensions=[my_sweeps]"], ["--extension=my_sweeps"]
-    shown = with_plugins("--help", *given, place=place, cwd=tmp_path)
+    shown = ran("--help", *given, path=place, cwd=tmp_path)
     assert f"mine  {conf}/sweep/mine.yaml" in shown.stdout, shown.stderr
-    with_plugins("sweep=mine", *SMALL[:3], SMALL[4], *given, place=place, cwd=tmp_path)
+    ran("sweep=mine", *SMALL[:3], SMALL[4], *given, path=place, cwd=tmp_path)
     figure = tmp_path / "multirun/mine/figures/mine.png"
     figure.unlink()
     asked = ["multirun/mine", *read]
-    with_plugins(*asked, place=place, cwd=tmp_path, command="attnsvm-report")
+    ran(*asked, path=place, cwd=tmp_path, command="attnsvm-report")
     assert figure.exists()

@@ -263,18 +263,13 @@ def test_a_signature_is_refused_if_its_files_are_here_and_trusted_if_not(record,
     assert found(genuine) == (False, False)
 
 
-@pytest.mark.parametrize(
-    ("other", "told"),
-    quick_rows(
-        ("data.at_head=2", "trained_W"),
-        ("data.at_layer=0", "X"),
-        ("data.control=tokens", "X"),
-        ("data.control=queries", "Z"),
-        ("data.control=spectrum", "trained_W"),
-    ),
-)
+OTHERS = {"at_head=2": "trained_W", "at_layer=0": "X", "control=tokens": "X",
+          "control=queries": "Z", "control=spectrum": "trained_W"}  # fmt: skip
+
+
+@pytest.mark.parametrize(("other", "told"), quick_rows(*OTHERS.items()))
 def test_a_record_under_the_config_of_another_head_is_refused(record, other, told, tmp_path):
     """Its signature fits: it is that of this config and the files."""
-    proof = prove(written(tmp_path, run_of_tiny(other), record))
+    proof = prove(written(tmp_path, run_of_tiny(f"data.{other}"), record))
     assert {seed for what, seed, _ in proof.refusals if what == told} == set(record.trials["seed"])
     assert not any(what == "run.json" for what, _, _ in proof.refusals)

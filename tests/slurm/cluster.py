@@ -21,6 +21,7 @@ from pathlib import Path
 from tests.apt import install
 
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "squeue", "scancel", "srun", "munged")
+PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 NODES = ("attn0", "attn1")
 CPUS, MEMORY_MB = 2, 4000
 
@@ -35,8 +36,7 @@ def lacking() -> str:
     """Return why a cluster cannot be had here; empty if it can."""
     if os.geteuid() != 0:
         return "SLURM's daemons are started as root here, and this is another user"
-    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
-    missing = [name for name in PROGRAMS if shutil.which(name, path=path) is None]
+    missing = [name for name in PROGRAMS if shutil.which(name, path=PATH) is None]
     return f"not installed: {', '.join(missing)}" if missing else ""
 
 
@@ -44,13 +44,8 @@ def lacking() -> str:
 def cluster(folder: Path) -> Iterator[dict[str, str]]:
     """Run a cluster in `folder`; yield the environment that reaches it."""
     started: list[subprocess.Popen[bytes]] = []
-    environment = {
-        **os.environ,
-        "SLURM_CONF": str(folder / "slurm.conf"),
-        "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin",
-    }
-    for name in [name for name in environment if name.startswith("SLURM_") and name[6:] != "CONF"]:
-        del environment[name]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_")}
+    environment |= {"SLURM_CONF": str(folder / "slurm.conf"), "PATH": PATH}
     _write_configuration(folder)
     try:
         started.append(_munged(folder, environment))
