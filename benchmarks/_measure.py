@@ -76,15 +76,15 @@ FEW, LOOP_STEPS = 4, 20
 """Instances and steps of the autograd loop."""
 
 Risk = Callable[..., Any]
-"""(W, X, Z, Y, v, F) to the risk of an instance, of arrays of torch or JAX.
+"""(W, others, X, Z, Y, v, F) to the risk of an instance, of arrays of torch or JAX.
 
-F has the functions softmax, softplus and log of that library.
+`others` is what is trained beside W; F has the functions softmax, softplus and log of that library.
 """
 
 
 def combined(factors: Sequence[Any]) -> Any:
-    """Return W, of W or of K and Q."""
-    return factors[0] if len(factors) == 1 else factors[0] @ factors[1].mT
+    """Return W, which is first, or the product of K and Q, where there are two."""
+    return factors[0] @ factors[1].mT if len(factors) == 2 else factors[0]
 
 
 def arrays(batch: ProblemBatch) -> tuple[Tensor, ...]:
@@ -102,7 +102,9 @@ def autograd_loop(
         given = [tensor[b] for tensor in arrays(batch)]
         factors = [V[b].clone().requires_grad_() for V in start]
         for _ in range(steps):
-            gradients = torch.autograd.grad(risk(combined(factors), *given, functions), factors)
+            gradients = torch.autograd.grad(
+                risk(combined(factors), factors[1:], *given, functions), factors
+            )
             with torch.no_grad():
                 for V, g in zip(factors, gradients, strict=True):
                     V -= LR * g / (g.norm(dim=(-2, -1), keepdim=True) + EPS)
@@ -136,7 +138,7 @@ def jax_training(
     functions = SimpleNamespace(softmax=softmax, softplus=jax.nn.softplus, log=jnp.log)
 
     def loss(factors: Any, *given: Any) -> Any:
-        return risk(combined(factors), *given, functions)
+        return risk(combined(factors), factors[1:], *given, functions)
 
     def one(factors: Any, *given: Any) -> Any:
         def step(factors: Any, _: Any) -> Any:
@@ -166,7 +168,7 @@ def compare(
 ) -> None:
     """Print microseconds per instance and step, the ratios, and how far the peers' W is from ours.
 
-    `ours` takes (batch, steps) to W (B, ..., d, d); `start` has the factors, each (B, ..., d, m);
+    `ours` takes (batch, steps) to W (B, ..., d, d); `start` has the factors, each (B, ..., p, q);
     `exact`: the peers' softmax has a backward pass that does not cancel.
     """
     few = risk, batch.take(slice(FEW)), [V[:FEW] for V in start], LOOP_STEPS, exact

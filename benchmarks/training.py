@@ -27,19 +27,19 @@ BATCHES = (100, 1000)
 DIMENSIONS = (48, 512, 4096)
 
 
-def risk(W: Any, X: Any, Z: Any, Y: Any, v: Any, F: Any) -> Any:
+def risk(W: Any, _: Any, X: Any, Z: Any, Y: Any, v: Any, F: Any) -> Any:
     """Return the risk of an instance, in arrays of torch or JAX."""
     s = F.softmax((X @ (Z @ W.mT)[..., None])[..., 0])
     return F.softplus(-Y * ((s[:, None] @ X)[:, 0] @ v)).mean()
 
 
-def risk_of_labels(W: Any, X: Any, Z: Any, Y: Any, v: Any, F: Any) -> Any:
+def risk_of_labels(W: Any, _: Any, X: Any, Z: Any, Y: Any, v: Any, F: Any) -> Any:
     """Return the risk of next tokens, with a row v_i for each sample."""
     s = F.softmax((X @ (Z @ W.mT)[..., None])[..., 0])
     return -F.log(((s[:, None] @ X)[:, 0] * v).sum(-1)).mean()
 
 
-def risk_of_classes(W: Any, X: Any, Z: Any, Y: Any, v: Any, F: Any) -> Any:
+def risk_of_classes(W: Any, _: Any, X: Any, Z: Any, Y: Any, v: Any, F: Any) -> Any:
     """Return the cross-entropy of a linear classifier, whose labels are at the ones of v."""
     K = X.shape[-2]
     return -F.log((F.softmax(Z @ W[:K].mT) * v[..., :K]).sum(-1)).mean()
