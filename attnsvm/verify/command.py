@@ -32,8 +32,8 @@ from attnsvm.record.plan import or_latest
 from attnsvm.verify.run import RunProof, prove
 from attnsvm.verify.trusted import TRAINING
 
-RUNS_EACH = 8
-"""Least number of runs for which another process is worth its start."""
+INSTANCES_EACH = 100
+"""Least number of instances for which another process is worth its start, of some seconds."""
 
 
 @speaking()
@@ -92,8 +92,8 @@ Task = tuple[Path, Mapping[str, Any], Sequence[str], int]
 def _proofs(tasks: Sequence[Task]) -> Iterator[RunProof | str]:
     """Yield the proof of each run, or what is corrupt: of many runs in a process for each core."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-    done = 0
-    if (workers := min(cores, len(tasks) // RUNS_EACH)) > 1:
+    done, instances = 0, sum(run["drawn"] for _, run, *_ in tasks)
+    if (workers := min(cores, len(tasks), instances // INSTANCES_EACH)) > 1:
         os.environ.setdefault("OMP_NUM_THREADS", "1")  # of these processes, which share the cores
         with ProcessPoolExecutor(
             workers,

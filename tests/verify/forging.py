@@ -124,11 +124,12 @@ class Forgery:
 
 
 def changed(
-    value: object, dtype: object, random: np.random.Generator, size: float = 1.0, by: float = 1e-3
-) -> object:
+    value: object, dtype: object, random: np.random.Generator, size: float = 1.0,
+    by: float = 1e-3, zero: float = 1e-12,
+) -> object:  # fmt: skip
     """Return another value of the type: another word, or a number that is relatively `by` away.
 
-    Zero, and what is next to zero beside values of this size, becomes 1e-3 of it.
+    Zero, and what is at most `zero` beside values of this size, becomes 1e-3 of it.
     """
     if value is pd.NA or value is None:
         return True if str(dtype) == "boolean" else 1
@@ -142,7 +143,7 @@ def changed(
         return 0.5
     if not np.isfinite(value):
         return 1.0
-    return value * (1 + by * random.choice([-1, 1])) if abs(value) > 1e-12 * size else 1e-3 * size
+    return value * (1 + by * random.choice([-1, 1])) if abs(value) > zero * size else 1e-3 * size
 
 
 def config_of(group: str, field: str, value: object, rehash: bool = True):

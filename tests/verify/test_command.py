@@ -117,7 +117,7 @@ def test_many_runs_are_proved_in_processes_as_in_one(top, tmp_path, capsys, monk
     write_plan(sweep, {name: [] for name in (genuine.name, "a", "b", "c")})
     assert command.main([str(sweep)]) == 1
     in_one = capsys.readouterr().out
-    monkeypatch.setattr(command, "RUNS_EACH", 1)
+    monkeypatch.setattr(command, "INSTANCES_EACH", 1)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setattr(command.os, "sched_getaffinity", lambda pid: {0, 1}, raising=False)
     assert command.main([str(sweep)]) == 1

@@ -93,7 +93,9 @@ def mutated(unchanged: Forgery, random: np.random.Generator) -> tuple[Forgery, t
         if f.arrays[name].dtype.kind == "f":
             size = np.abs(flat[np.isfinite(flat)]).max(initial=1.0)
         infinite = f.arrays[name].dtype.kind == "f" and not np.isfinite(flat[k])
-        flat[k] = 0.5 if infinite else changed(flat[k], f.arrays[name].dtype, random, size)
+        zero = 1e-7 if "multipliers" in name else 1e-12  # they prove a bound up to 1e-10 of it
+        given = f.arrays[name].dtype, random, size
+        flat[k] = 0.5 if infinite else changed(flat[k], *given, zero=zero)
     else:
         k = int(random.integers(len(f.history)))
         steps = f.history["step"].sort_values().unique()
