@@ -34,17 +34,20 @@ def test_wrong_input_stops_before_any_work(arguments, message, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
-    [("attnsvm --help", "attnsvm sweep=rank_vs_d"), ("attnsvm --columns", "one_minus_corr_nuclear"),
-     ("attnsvm.sweeps.report --help", "usage: attnsvm-report"),
-     (f"attnsvm.sweeps.status {RECORDS}/sequence", "runs: ")],
+    ("asked", "told", "imported"),
+    [("attnsvm --help", "attnsvm sweep=rank_vs_d", "[]"),
+     ("attnsvm --columns", "one_minus_corr_nuclear", "[]"),
+     ("attnsvm.sweeps.report --help", "usage: attnsvm-report", "[]"),
+     (f"attnsvm.sweeps.status {RECORDS}/sequence", "runs: ", "[]"),
+     pytest.param("attnsvm -m seed=1,2 dry_run=true", "2 runs, 2 of them", "['numpy', 'torch']",
+                  marks=pytest.mark.full)],
 )  # fmt: skip
-def test_help_is_given_without_the_heavy_packages(asked, told, tmp_path):
+def test_no_heavy_package_is_imported_that_an_answer_does_not_need(asked, told, imported, tmp_path):
     watch = "import runpy, sys\ntry: runpy.run_module(sys.argv.pop(1), run_name='__main__')\n"
     watch += "finally: print(sorted({'numpy', 'pandas', 'torch'} & set(sys.modules)))"
     command = [sys.executable, "-c", watch, *asked.split()]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert done.stdout.strip().endswith("[]")
+    assert done.stdout.strip().endswith(imported)
     assert told in done.stdout
 
 
