@@ -12,14 +12,13 @@ from torch.autograd import grad, gradcheck
 
 import attnsvm
 from attnsvm.nn import attention, exact
+from tests.kkt import normal
 from tests.quick import quick_rows
 
 DOUBLE, SINGLE, HALF = torch.float64, torch.float32, torch.bfloat16
-BOUND = {
-    DOUBLE: 1e-12,
-    SINGLE: 1e-3,
-    HALF: 1e-3 + 2**-9,
-}  # 2^-9: half of what rounding to bfloat16 may take
+BOUND = {DOUBLE: 1e-12, SINGLE: 1e-3, HALF: 1e-3 + 2**-9}
+"""2^-9 is half of what rounding to bfloat16 may take."""
+
 THEIRS = F.scaled_dot_product_attention
 
 
@@ -48,10 +47,6 @@ def error_of(function, *given):
     found = grad(function(q, k, v, scale=1.0), (q, k, v), r)
     with mp.workdps(40):
         return error(found, exact_gradients(*(matrix(x.double().tolist()) for x in given)))
-
-
-def normal(*shape, seed):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=DOUBLE)
 
 
 def instance(missing, dtype, seed, near=False):
