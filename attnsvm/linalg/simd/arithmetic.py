@@ -276,6 +276,14 @@ TINIEST = 2.2250738585072014e-308
 
 
 @njit(inline="always")
+def split(x: Any) -> Any:
+    """Return m and e of x = m 2^e > 0 with 1/2 <= m < 1."""
+    small = x < TINIEST
+    normal = where(small, x * fill(2.0**54), x)
+    return mantissa(normal), exponent(normal) - where(small, 54, 0)
+
+
+@njit(inline="always")
 def logarithm(x: Any) -> Any:
     """Return log x to one ulp; -inf for 0, NaN for x < 0 and for NaN.
 
@@ -283,9 +291,7 @@ def logarithm(x: Any) -> Any:
     of the C library fdlibm.
     """
     zero, one, half = fill(0.0), fill(1.0), fill(0.5)
-    small = where(x < TINIEST, one, zero)
-    normal = where(small == one, x * fill(2.0**54), x)
-    m, e = mantissa(normal), exponent(normal) - small * fill(54.0)
+    m, e = split(x)
     low = where(m < 0.7071067811865476, one, zero)
     f, e = fma(low, m, m) - one, e - low
     s, square = f / (fill(2.0) + f), half * f * f

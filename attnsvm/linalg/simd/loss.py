@@ -1,14 +1,18 @@
 """Slopes of the losses and features of the heads for eight instances at a time, compiled."""
 
+from math import log
 from typing import Any
 
+import numpy as np
 from numba import njit
 
-from attnsvm.linalg.simd.arithmetic import exp, fill, logarithm, where
+from attnsvm.linalg.simd.arithmetic import exp, fill, split, where
 from attnsvm.linalg.simd.array import LaneArray
 
 LOGISTIC, EXPONENTIAL, LINEAR, SQUARED, LOG = range(5)
 """Codes of the losses."""
+
+LN2 = log(2)
 
 
 @njit(inline="always")
@@ -23,8 +27,8 @@ def slope(u: Any, loss: int, target: float) -> Any:
     if loss == EXPONENTIAL:
         return one, -u
     if loss == LOG:
-        log = logarithm(u)
-        return one + zero * log, -log  # NaN unless u > 0
+        m, e = split(u)
+        return where(u > 0, 1 / m, np.nan), -LN2 * e
     return one, zero
 
 

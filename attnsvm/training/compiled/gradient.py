@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from attnsvm.linalg.jit import inlined, subroutine
+from attnsvm.linalg.jit import inlined
 from attnsvm.linalg.simd.arithmetic import any_lane, exp, fill, fma, maximum, minimum, where
 from attnsvm.linalg.simd.array import LaneArray, arrays
 from attnsvm.linalg.simd.blocks import Shapes, Workspace, workspace
@@ -220,7 +220,7 @@ def _weigh_untied(data: Instance, work: Workspace, i: int, c_top: Any, total: An
     return total
 
 
-@subroutine
+@inlined
 def gradient(data: Instance, work: Workspace, update: Update, weights: Any, recorded: bool) -> Any:
     """Write P_i e^-scale and return the scale, the largest `size` of a contributing sample.
 
