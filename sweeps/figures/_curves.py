@@ -203,11 +203,14 @@ class OfGraphs(OverSteps):
         """Return a graph for each cell, if there is any, and the curves."""
         of, curves = f"{self.name}_graph", super().draw(tables, axes, remarks)
         told, make = partial(priority_graph.notes, name=of), partial(priority_graph.figure, name=of)
-        page = Pages(self.name, make, told, cells=of)
+        page = Pages(self.name if self.curves else of, make, told, cells=of)
         return page.draw(tables, axes, remarks) + curves if len(tables[of]) else curves
 
 
-KINDS = {"kq_plateau": Plateau, "next_token_text": OfGraphs, "regularization_path": OverRadii}
+KINDS = {
+    "kq_plateau": Plateau, "next_token": OfGraphs, "next_token_text": OfGraphs,
+    "regularization_path": OverRadii,
+}  # fmt: skip
 """Sweeps with further tables."""
 
 SWEEPS = {name: KINDS.get(name, OverSteps)(name, **fields) for name, fields in DECLARED.items()}

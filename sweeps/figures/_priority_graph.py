@@ -47,7 +47,8 @@ def _of_instance(data: Any, batch: Any, at: Mapping[str, np.ndarray]) -> pd.Data
     graph, seed = priority_graphs(batch)[0], int(at["seeds"])
     logits = np.einsum("ntd,de,ne->nt", at["X"], at["trained_W"], at["Z"])
     attention = softmax(np.where(at["mask"], logits, -np.inf), axis=1)
-    words = np.array(data.words(seed) if hasattr(data, "usable") else graph.nodes)
+    vocabulary = len(np.unique(at["X"].reshape(-1, at["X"].shape[-1]), axis=0))
+    words = np.array(data.words(seed) if hasattr(data, "usable") else graph.nodes % vocabulary)
     sequence = np.indices(words.shape)[0]
     of_token = {
         "query": graph.queries.numpy()[sequence], "sequence": sequence,
