@@ -70,7 +70,7 @@ test-slurm: .venv/extras
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m slurm tests/slurm
 
 test-faults: .venv/installed
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m faults --numprocesses 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m faults --numprocesses 2 --dist worksteal
 
 test-tracking: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \

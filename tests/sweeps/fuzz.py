@@ -42,7 +42,7 @@ def combination(number: int) -> list[str]:
     """Return the arguments of the sweep `number`; about one in ten is not valid."""
     rng = random.Random(number)
     name = rng.choice([*experiments(), "", ""])
-    given = miniature(name, 3, 1000, 250)
+    given = miniature(name, 3, 400, 100)
     if rng.random() < 0.4:
         given |= ONE_VALUE[name]
     for change in rng.sample(list(LISTED.new_axes), rng.choice([0, 1, 1, 2])):
