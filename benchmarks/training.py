@@ -6,12 +6,13 @@ the logistic loss and the linear head, or of next tokens with loss=log. Times ar
 several repetitions, on the clock and of the processors, which other programs disturb less;
 compilation is apart, and a call of 0 steps is one of the programs. After that: the cost of many
 dimensions. `--labels`: only next tokens and linear classifiers. `--many 100000`: memory and time
-of a batch in chunks.
+of a batch in chunks. `--block`: the loop of steps alone.
 """
 
 import argparse
 import sys
 from collections.abc import Sequence
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -21,7 +22,7 @@ from torch import Tensor
 import attnsvm
 from attnsvm.problem import ProblemBatch
 from attnsvm.training import train_chunks
-from benchmarks._measure import best_in_turn, compare, seconds, with_peak
+from benchmarks._measure import best_in_turn, compare, print_row, seconds, with_peak
 
 BATCHES = (100, 1000)
 DIMENSIONS = (48, 512, 4096)
@@ -69,6 +70,23 @@ def beside_peers(data: str, shape: Shape, B: int, rule: str, steps: int, repeats
     compare(f"{shape}, {rule}, {data}", ours, peers_risk, batch, start, steps, repeats)
 
 
+def block(steps: int, repeats: int) -> None:
+    """Print processor time of a step of W of eight instances, one thread, and its products' rate.
+
+    Products of a vector and n T tokens give logits and gradient, those with R, which is triangular,
+    the vectors at the queries and their pull-back. One in each of eight lanes is 16 flops.
+    """
+    cases = [(data, *shape) for data in ("sphere", "token_graph") for shape in DATA[data][2]]
+    for data, n, T, d in cases:
+        batch = attnsvm.sample(data, n=n, T=T, d=d, trials=8)
+        train = partial(attnsvm.train, batch, loss=DATA[data][0], record_every=steps)
+        calls = {str(k): (partial(train, steps=k), steps) for k in (0, steps)}
+        none, spent = (processors for _, processors in best_in_turn(calls, repeats).values())
+        flops = 32 * min(d, n * T) * (n * T + sum(min(i, d) for i in range(1, n + 1)))
+        us = spent - none
+        print_row(data, (n, T, d), f"{us:.2f} us", f"{flops / us / 1e3:.0f} Gflop/s")
+
+
 def dimensions(steps: int, repeats: int, trials: int = 100) -> None:
     """Print seconds for (n, T) = (6, 8) in the span of the vectors, finding it included."""
     print(f"\n{trials} instances, n=6, T=8, in_span and {steps} steps, seconds")
@@ -106,11 +124,15 @@ def main(words: Sequence[str] = ()) -> None:
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--labels", action="store_true", help="only next tokens")
+    parser.add_argument("--block", action="store_true", help="only eight instances, without peers")
     parser.add_argument("--many", type=int, metavar="B", help="only B instances in chunks")
     arguments = parser.parse_args(words)
     torch.set_num_threads(2)
     if arguments.many:
         many(arguments.many, arguments.steps)
+        return
+    if arguments.block:
+        block(arguments.steps, arguments.repeats)
         return
     one = attnsvm.sample(n=1, T=2, d=2, trials=2)
     compiling = seconds(lambda: [attnsvm.train(one, rule, steps=1) for rule in ("w", "kq")])[0]

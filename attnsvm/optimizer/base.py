@@ -235,7 +235,9 @@ class FirstOrder(Optimizer, options=FirstOrderConfig):
 
     def plan(self, start: int, end: int) -> NDArray[np.float64]:
         """Return size, share by which the weights decay, and `eps` of steps start <= k < end."""
-        etas = np.fromiter(map(self.step_size, range(start, end)), np.float64)
+        etas = np.full(end - start, self.lr)
+        if self.growth:
+            etas = np.fromiter(map(self.step_size, range(start, end)), np.float64)
         none = np.zeros_like(etas)
         return np.stack([etas, etas * self.weight_decay if self.weight_decay else none, none], 1)
 
