@@ -194,6 +194,19 @@ def test_rows_that_swap_are_copies_with_a_residual_connection(seed, off):
             assert direction_error(found[0, at, 0], expected) <= 1e-12
 
 
+def test_a_query_of_zeros_does_not_hide_the_others():
+    """Its adjoint is e^700 times theirs and more, and adds nothing to the gradient."""
+    model = Transformer(layers=1, residual=False, readout="mean")
+    net, weights = drawn(model, 6000, seed=4)
+    net.X[0, 0, 0] = 0
+    found = net.adjoints(weights)
+    assert found.P_exponent[0, 0, 0, 0, 1:].max() < -708
+    with workdps(6000):
+        parts = exact_parts(net, weights)
+        expected = derivatives(model, parts, parts[0][0][0], 6000)
+        assert direction_error(found.gradients["W"][0, 0, 0], expected) <= 1e-12
+
+
 def test_ordinary_backward_has_no_digits_where_this_one_has_all():
     """A twin of the test above: torch's own softmax fails it at norm 200."""
     logits = torch.tensor([200.0, 100.0, 0.0], dtype=torch.float64, requires_grad=True)

@@ -88,8 +88,9 @@ def _in_values(work: Workspace, sizes: Sizes, layer: int, R: int) -> None:
 @subroutine
 def _in_weights(work: Workspace, layer: int, h: int, R: int) -> None:
     weighed, P = attending(work.back, R), attending(work.P[layer, h], R)
-    _weigh(weighed, P, _exponents_of(work.P_exponent[layer, h], R), P)
-    matmul(work.dW[layer, h], weighed.T, attending(work.x[layer], R))
+    queried = attending(work.x[layer], R)
+    _weigh(weighed, P, _exponents_of(work.P_exponent[layer, h], R), queried)
+    matmul(work.dW[layer, h], weighed.T, queried)
 
 
 @subroutine
