@@ -204,7 +204,8 @@ def in_weights(P: Tensor, exponent: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
     P (B, H, n, T, d) and exponent (B, H, n, T) are as in `Adjoints`, X (B, n, T, d) is the input of
     the layer. G is (B, H, d, d), c (B, H).
     """
-    exponent = exponent.masked_fill((P == 0).all(-1), -torch.inf)
+    adds_nothing = (P == 0).all(-1) | (X == 0).all(-1)[:, None]
+    exponent = exponent.masked_fill(adds_nothing, -torch.inf)
     c = exponent.flatten(2).amax(-1)
     rows = P * _relative(exponent, c[..., None, None]).unsqueeze(-1)
     return rows.flatten(2, 3).mT @ X.flatten(1, 2)[:, None], c

@@ -91,13 +91,13 @@ def compare_copies(
 
 
 @subroutine
-def find_near(x: LaneArray, heights: LaneArray, apart: LaneArray) -> float:
-    """Return whether some rows are near each other in some lane, as 1.0 or 0.0.
+def find_near(x: LaneArray, heights: LaneArray, apart: LaneArray) -> Any:
+    """Return 1 where some rows are near each other, 0 in the other lanes.
 
     Write `heights`, the bound of each row, and `apart`: 0 for rows p < q near each other.
     """
     T, d = x.shape
-    found = 0.0
+    found = fill(0.0)
     for p in range(T):
         heights[p] = NEAR * largest_entry(x[p])
     for p in range(T):
@@ -109,8 +109,7 @@ def find_near(x: LaneArray, heights: LaneArray, apart: LaneArray) -> float:
                 if not any_lane(~(size > bound)):
                     apart[p, q] = NOT_KEPT
                     break
-            if any_lane(apart[p, q] < NOT_KEPT):
-                found = 1.0
+            found = where((apart[p, q] < NOT_KEPT) & ~(size > bound), 1.0, found)
     return found
 
 

@@ -95,6 +95,7 @@ def shapes_of_work(sizes: Sizes) -> Shapes:
         **dict.fromkeys(("g", "g_below", "back"), (n, T, d)),
         **dict.fromkeys(("c", "c_below"), (n, T)), "active": (n, T, width),
         **dict.fromkeys(("q", "q_exponent"), (H, T, T)), "square": (T, T),
+        "other_P": (H, T, d), "other_exponent": (H, T),
         **dict.fromkeys(("rows", "more_rows"), (T, d)),
         # what the head reads, and its slope w e^w_exponent in each projection
         "read": (*samples, d), "w": (*samples, k), "w_exponent": samples,

@@ -78,11 +78,11 @@ def _weighed(work: Workspace, R: int, partners: LaneArray) -> Any:
 
 @subroutine
 def _in_values(work: Workspace, sizes: Sizes, layer: int, R: int) -> None:
-    adjoints, means = _weighed(work, R, work.g), attending(work.back, R)
+    means = attending(work.back, R)
     for h in range(sizes.H):
         for i in range(sizes.n):
             matmul(work.back[i, :R], work.s[layer, h, i, :R], work.x[layer, i])
-        matmul(work.dV[layer, h], means.T, adjoints)
+        matmul(work.dV[layer, h], means.T, _weighed(work, R, work.back))
 
 
 @subroutine
@@ -191,7 +191,7 @@ def descend_layers(
             forward(here, work, sizes, W)
             readout(here, work, sizes)
             if sizes.train_head:
-                _weigh(work.w.rows, work.w.rows, work.w_exponent.flat, work.w.rows)
+                _weigh(work.w.rows, work.w.rows, work.w_exponent.flat, work.read.rows)
                 matmul(work.dF, work.read.rows.T, work.w.rows)
             _differentiate(here, work, sizes, W)
             _descend_all(here, work, sizes, of_block, etas[step])

@@ -22,8 +22,11 @@ from attnsvm.transformer.compiled.layout import (
     queries,
 )
 
-DEPTH = 600.0
-"""Sequences whose adjoints fall by less than e^-600 through all layers may do without exponents."""
+DEPTH = 300.0
+"""Sequences whose adjoints fall by less than e^-300 through all layers may do without exponents.
+
+As much again is left for the sizes of tokens, values and head.
+"""
 
 
 @subroutine
@@ -42,7 +45,7 @@ def forward(data: Data, work: Workspace, sizes: Sizes, W: LaneArray) -> None:
         for i in range(sizes.n if layer < sizes.L - 1 else 0):
             near = find_near(above[i], work.heights, work.apart[layer + 1, i])
             work.copies[layer + 1, i] = near
-            if near:
+            if any_lane(near > 0):
                 compare_copies(data, work, sizes, W, layer, i)
 
 
@@ -161,10 +164,12 @@ def backward(data: Data, work: Workspace, sizes: Sizes, W: LaneArray, layer: int
             for k in range(R):
                 for j in range(sizes.d):
                     r[k, j] = share * g[k, j]
-        if in_range:
-            _pull_back_in_range(work, sizes, layer, i, R)
-        else:
+        if any_lane(~in_range):
             _pull_back(work, sizes, layer, i, R)
+        if any_lane(in_range):
+            _pull_back_in_range(work, sizes, layer, i, R)
+        if any_lane(~in_range):
+            _choose(work, sizes, layer, i, R, in_range)
     if layer > 0:
         for h in range(sizes.H):
             matmul(attending(work.back, R), attending(work.P[layer, h], R), W[layer, h])
@@ -176,24 +181,39 @@ def backward(data: Data, work: Workspace, sizes: Sizes, W: LaneArray, layer: int
 
 
 @njit(inline="always")
-def _share_exponent(work: Workspace, sizes: Sizes, layer: int, i: int, R: int) -> bool:
-    """Give the adjoints of a sequence one exponent if then nothing underflows; return whether."""
+def _share_exponent(work: Workspace, sizes: Sizes, layer: int, i: int, R: int) -> Any:
+    """Give the adjoints of a sequence one exponent if then nothing underflows; return whether.
+
+    It is decided for each lane alone: the bits of a result do not depend on the rest of a batch.
+    """
     c, common, depth = work.c[i], fill(-np.inf), fill(0.0)
-    if any_lane(work.copies[layer, i] > 0):
-        return False
     for t in range(sizes.T):
         common = maximum(c[t], common)
     for h in range(sizes.H):
         for k in range(R):
             below = work.lowest[layer, h, i, k] + (c[k] - common)
             depth = minimum(where(c[k] > -np.inf, below, 0), depth)
-    if any_lane(depth < -DEPTH / sizes.L):
-        return False
+    in_range = (work.copies[layer, i] == 0) & (depth >= -DEPTH / sizes.L)
     for t in range(sizes.T):
-        if any_lane(c[t] != common):
-            rescale(work.g[i, t], exp(c[t] - common))
-            c[t] = common
-    return True
+        if any_lane(in_range & (c[t] != common)):
+            rescale(work.g[i, t], where(in_range, exp(c[t] - common), 1))
+            c[t] = where(in_range, common, c[t])
+    return in_range
+
+
+@subroutine
+def _choose(work: Workspace, sizes: Sizes, layer: int, i: int, R: int, in_range: Any) -> None:
+    """Put what `_pull_back` found in the place of what `_pull_back_in_range` did, where not so."""
+    for k in range(sizes.T if layer > 0 else 0):
+        work.c[i, k] = where(in_range, work.c[i, k], work.c_below[i, k])
+        for j in range(sizes.d):
+            work.g[i, k, j] = where(in_range, work.g[i, k, j], work.g_below[i, k, j])
+    for h in range(sizes.H):
+        for k in range(R):
+            P, e = work.P[layer, h, i, k], work.P_exponent[layer, h, i]
+            e[k] = where(in_range, e[k], work.other_exponent[h, k])
+            for j in range(sizes.d):
+                P[j] = where(in_range, P[j], work.other_P[h, k, j])
 
 
 @njit(inline="always")
@@ -240,9 +260,9 @@ def _pull_back(work: Workspace, sizes: Sizes, layer: int, i: int, R: int) -> Non
             top, r = work.top[layer, h, i, k], work.r[layer, h, i, k]
             gather_away(away, size, work, layer, i, top)
             row = logits[k], inverse[k], top, away, c[k]
-            P, q, exponent = work.P[layer, h, i, k], work.q[h, k], work.q_exponent[h, k]
+            P, q, exponent = work.other_P[h, k], work.q[h, k], work.q_exponent[h, k]
             e = _pull_back_row(P, q, exponent, r, row, size, work.square[0])
-            work.P_exponent[layer, h, i, k] = e
+            work.other_exponent[h, k] = e
     if layer == 0:
         return
     _begin_below(work, sizes, layer, i, R)
@@ -252,8 +272,6 @@ def _pull_back(work: Workspace, sizes: Sizes, layer: int, i: int, R: int) -> Non
         _weigh_as_keys(as_value, as_key, work.q_exponent[h], logits, inverse, c, work.c_below[i])
         add_matmul(g, as_value.T, work.r[layer, h, i, :R])
         add_matmul(g, as_key.T, work.U[layer, h, i, :R])
-    work.g[i] = g
-    work.c[i] = work.c_below[i]
 
 
 @subroutine
@@ -296,7 +314,7 @@ def _begin_below(work: Workspace, sizes: Sizes, layer: int, i: int, R: int) -> N
         largest = c if sizes.residual else fill(-np.inf)
         for h in range(sizes.H):
             if t < R:
-                largest = maximum(work.P_exponent[layer, h, i, t], largest)
+                largest = maximum(work.other_exponent[h, t], largest)
             for k in range(R):
                 largest = maximum(work.logits[layer, h, i, k, t] + work.c[i, k], largest)
                 largest = maximum(work.q_exponent[h, k, t], largest)
