@@ -191,10 +191,13 @@ def _pull_back(data: Instance, work: Workspace, update: Update, first: int, last
         if update.exact and any_lane(abs(total) < FAINT):
             total = _weigh_untied(data, work, i, c_top, total)
         inverse = work.inverse[i]
-        mean = total * work.big[i] * inverse
+        mean, rest = total * work.big[i] * inverse, fill(0.0)
         for t in range(T):
-            above = work.logits[i, t] > work.second[i]
-            E[t] = inverse * where(above, -total * inverse, C[t] - mean * E[t])
+            q = where(work.logits[i, t] > work.second[i], 0, inverse * (C[t] - mean * E[t]))
+            E[t] = q
+            rest -= q
+        for t in range(T):
+            E[t] = where(work.logits[i, t] > work.second[i], rest, E[t])
         matmul_inline(work.P[i], data.X[i].T, E)
 
 
