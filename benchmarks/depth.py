@@ -23,7 +23,7 @@ from benchmarks._measure import LR, Risk, apart, compare, print_head, print_row,
 
 SHAPES = (2, 1, 4, 5, 16), (3, 1, 4, 5, 16), (2, 1, 8, 16, 32), (2, 2, 6, 8, 10)
 """Layers, heads, n, T and d."""
-RUNS, REPEATS = ((100, 1000), (1000, 300)), 3
+RUNS, REPEATS = ((100, 1000), (1000, 100)), 3
 """Instances and steps."""
 MEMORY: dict[str, dict[str, Any]] = {"attention": {}, "all": {"mlp": 16, "trained": "all"}}
 

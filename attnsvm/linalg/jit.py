@@ -30,8 +30,8 @@ log = logging.getLogger(__name__)
 log.addFilter(cleared)
 
 
-class _Linked(JITCodeLibrary):  # type: ignore[misc]
-    """Code that is optimised, and becomes that of the processor, as a part of its callers' only."""
+class _SubroutineCode(JITCodeLibrary):  # type: ignore[misc]
+    """Code that is optimised, and turned into machine code, only within that of its callers."""
 
     def _optimize_final_module(self) -> None:
         """Do nothing."""
@@ -40,20 +40,20 @@ class _Linked(JITCodeLibrary):  # type: ignore[misc]
         self._finalized = True
 
 
-class _OfSubroutine(Compiler):  # type: ignore[misc]
+class _SubroutineCompiler(Compiler):  # type: ignore[misc]
     """Compiles a subroutine as far as its callers need it."""
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         target = self.state.targetctx
-        self.state.library = _Linked(target.codegen(), "subroutine")
+        self.state.library = _SubroutineCode(target.codegen(), "subroutine")
         target.get_executable = lambda library, about, environment: make_function(
             about.lookup_module(), about.qualname, "", 0, environment, (library,)
         )
 
 
 subroutine = partial(
-    njit, no_cpython_wrapper=True, no_cfunc_wrapper=True, pipeline_class=_OfSubroutine
+    njit, no_cpython_wrapper=True, no_cfunc_wrapper=True, pipeline_class=_SubroutineCompiler
 )
 """Decorator of what only compiled code calls: it has no entry from Python."""
 

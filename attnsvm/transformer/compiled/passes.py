@@ -203,7 +203,7 @@ def _share_exponent(work: Workspace, sizes: Sizes, layer: int, i: int, R: int) -
 
 @subroutine
 def _choose(work: Workspace, sizes: Sizes, layer: int, i: int, R: int, in_range: Any) -> None:
-    """Put what `_pull_back` found in the place of what `_pull_back_in_range` did, where not so."""
+    """Replace results of `_pull_back_in_range` by those of `_pull_back` in lanes out of range."""
     for k in range(sizes.T if layer > 0 else 0):
         work.c[i, k] = where(in_range, work.c[i, k], work.c_below[i, k])
         for j in range(sizes.d):
