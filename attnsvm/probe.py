@@ -225,7 +225,7 @@ class Constrained(Probe):
         risk, V = Risk(snapshot.batch, W(), snapshot.loss), (snapshot.W,)
         (G,) = risk.gradient(V, risk.forward(V)).parts
         found = {}
-        for name in ("frobenius", "spectral", "max"):
+        for name in ("frobenius", "spectral", "max", "nuclear"):
             norm = norm_of(name)
             found[f"size_{name}"] = size = norm.value(snapshot.W)
             along = (G * snapshot.W).sum((1, 2))

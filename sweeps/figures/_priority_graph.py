@@ -48,11 +48,12 @@ def _of_instance(data: Any, batch: Any, at: Mapping[str, np.ndarray]) -> pd.Data
     logits = np.einsum("ntd,de,ne->nt", at["X"], at["trained_W"], at["Z"])
     attention = softmax(np.where(at["mask"], logits, -np.inf), axis=1)
     vocabulary = len(np.unique(at["X"].reshape(-1, at["X"].shape[-1]), axis=0))
-    words = np.array(data.words(seed) if hasattr(data, "usable") else graph.nodes % vocabulary)
+    nodes = graph.nodes.numpy()
+    words = np.array(data.words(seed) if hasattr(data, "usable") else nodes % vocabulary)
     sequence = np.indices(words.shape)[0]
     of_token = {
         "query": graph.queries.numpy()[sequence], "sequence": sequence,
-        "node": graph.nodes.numpy(), "component": graph.component[graph.nodes].numpy(),
+        "node": nodes, "component": graph.component[graph.nodes].numpy(),
         "token": words, "is_next": (graph.nodes == graph.labels[:, None]).numpy(),
     }  # fmt: skip
     found = pd.DataFrame({name: values.ravel() for name, values in of_token.items()})

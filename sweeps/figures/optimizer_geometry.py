@@ -37,7 +37,7 @@ RANGE = 1e-4, 1.0
 STEPS = ("lr", "growth", "decay", "steps")
 """Fields of the sizes and the number of steps."""
 
-BALLS = ("frobenius", "spectral", "max")
+BALLS = ("frobenius", "spectral", "max", "nuclear")
 """Norms in whose balls `probe=[constrained]` measures W."""
 
 REACHED, APART, STILL = 0.02, 1e-6, 0.03
@@ -106,7 +106,7 @@ def _reached(frames: SweepFrames, trials: pd.DataFrame) -> list[str]:
     larger one in all others. `none` is reached if no gap changed by more than STILL, relative,
     since W was half as long: a direction that drifts with log(steps), as W grows, has not settled.
     Weights that decay do not grow: there the gaps are those in balls, since half of the steps. It
-    is undecided whether they reach the ball of the norm of the steps where that is not measured.
+    is undecided whether they reach the ball of their own norm where that is not measured.
     """
     keys = row_key(trials)
     history = history_of(frames, trials, keys)
@@ -126,7 +126,7 @@ def _reached(frames: SweepFrames, trials: pd.DataFrame) -> list[str]:
         if least <= REACHED and others and others[0][1] - least > APART:
             end = norm
         elif least > REACHED and key in curves and settled(curves[key], names, growing):
-            end = "none" if not row["decays"] or row["own"] in BALLS else "undecided"
+            end = "none" if not row["decays"] or row["own"] in ("", *BALLS) else "undecided"
         found.append(end)
     return found
 
@@ -143,11 +143,12 @@ def settled(curve: pd.DataFrame, names: Sequence[str], growing: str) -> bool:
     return bool(((gaps / gaps.iloc[-1] - 1).abs() <= STILL).all().all())
 
 
-def decided(table: pd.DataFrame, counts: pd.DataFrame) -> bool:
-    """Return whether it is decided where a setting ends, from its medians and its counts.
+def decision(table: pd.DataFrame, counts: pd.DataFrame) -> str:
+    """Return where a setting ends, from its medians and its counts: `one`, `several` or `open`.
 
-    The interval of the least median, in balls if weights decay, is at most REACHED and below all
-    others; or nine of ten instances end at the same.
+    `one`: the interval of the least median, in balls if weights decay, is at most REACHED and below
+    all others; or nine of ten instances end at the same. `several`: it is known of nine of ten
+    instances where each of them ends.
     """
     of_balls = table["margin_in"].str.startswith("ball")
     decays = counts["reached"].str.startswith("ball").any()
@@ -156,7 +157,10 @@ def decided(table: pd.DataFrame, counts: pd.DataFrame) -> bool:
     least, others = rows.iloc[:1], rows.iloc[1:]
     apart = (least["high"] <= REACHED) & (least["high"] < others["low"].min())
     ends = counts[counts["reached"] != "undecided"].groupby("reached")["count"].sum()
-    return bool(apart.any() or 10 * ends.max() >= 9 * counts["count"].sum())
+    known, least_known = 10 * ends, 9 * counts["count"].sum()
+    if apart.any() or known.max() >= least_known:
+        return "one"
+    return "several" if known.sum() >= least_known else "open"
 
 
 def _map(table: pd.DataFrame, reached: pd.DataFrame | None, axes: CellAxes) -> Figure:
@@ -211,7 +215,7 @@ def _ends(table: pd.DataFrame, counts: pd.DataFrame | None) -> str:
         return "-"
     by_word = counts.groupby("reached")["count"].sum().sort_values(ascending=False)
     said = ", ".join(f"{_word(str(word))} {count}" for word, count in by_word.items())
-    return said if decided(table, counts) else f"{said} (open)"
+    return said + {"one": "", "several": " (several)", "open": " (open)"}[decision(table, counts)]
 
 
 def _optimizers(table: pd.DataFrame, axes: CellAxes) -> list[tuple[str, pd.DataFrame]]:

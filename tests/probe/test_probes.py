@@ -48,7 +48,7 @@ def test_entropy_in_closed_form():
         torch.testing.assert_close(found[name], torch.tensor([of_first, math.log(3)]).double())
 
 
-@pytest.mark.parametrize("name", ["frobenius", "spectral", "max"])
+@pytest.mark.parametrize("name", ["frobenius", "spectral", "max", "nuclear"])
 def test_the_gap_in_a_ball_bounds_the_risk_above_that_of_every_point_in_it(name):
     """It is 0 at minimisers in Frobenius balls, and not in others; scaling W alone changes both."""
     batch = attnsvm.sample("classes", n=5, K=3, d=3, trials=4)

@@ -127,11 +127,11 @@ def test_a_direction_that_drifts_has_not_settled():
 
 
 @pytest.mark.parametrize(("highs", "ends", "expected"), beside(__file__))
-def test_a_setting_is_decided_by_one_norm_apart_or_nine_of_ten_at_one_end(highs, ends, expected):
+def test_a_setting_is_decided_by_one_norm_apart_or_by_nine_of_ten_instances(highs, ends, expected):
     norms = pd.DataFrame({"margin_in": ["max", "l1"], "low": [0.0, 0.1]})
     table = norms.assign(high=highs, median=[highs[0] / 2, 0.15])
     counts = pd.DataFrame({"reached": [*ends], "count": [*ends.values()]})
-    assert optimizer_geometry.decided(table, counts) == expected
+    assert optimizer_geometry.decision(table, counts) == expected
 
 
 B, N, T, D = 4, 2, 3, 2
