@@ -40,9 +40,13 @@ STEPS = ("lr", "growth", "decay", "steps")
 BALLS = ("frobenius", "spectral", "max", "nuclear")
 """Norms in whose balls `probe=[constrained]` measures W."""
 
-REACHED, APART, STILL = 0.02, 1e-6, 0.03
-"""Largest gap of a norm that is reached, least difference to the next one, above the errors of
-both, and largest change, relative, of all gaps since W was half as long if none is reached."""
+REACHED, APART = 0.02, 1e-6
+"""Largest gap of a norm that is reached, and least difference to the next one, above the errors of
+both."""
+
+STILL, SHRINK = 0.03, 0.75
+"""Largest change of a gap, relative, while W doubles, if the gap is still; largest ratio of its
+falls in two doublings if it comes to an end."""
 
 
 @dataclass(frozen=True)
@@ -103,44 +107,66 @@ def _reached(frames: SweepFrames, trials: pd.DataFrame) -> list[str]:
     """Return where each of the trials ends: a norm, its ball, `none`, or `undecided`.
 
     A norm is reached, or its ball if weights decay, if W has a gap in it of REACHED at most, and a
-    larger one in all others. `none` is reached if no gap changed by more than STILL, relative,
-    since W was half as long: a direction that drifts with log(steps), as W grows, has not settled.
-    Weights that decay do not grow: there the gaps are those in balls, since half of the steps. It
-    is undecided whether they reach the ball of their own norm where that is not measured.
+    larger one in all others. `none` is reached if all gaps are larger and W nears no norm, see
+    `away`. Weights that decay do not grow, and where eps > 0 a step depends on the size of the
+    gradient: there all gaps must be `settled`, in balls since half of the steps. It is undecided
+    whether weights reach the ball of their own norm where that is not measured.
     """
     keys = row_key(trials)
     history = history_of(frames, trials, keys)
     wide = history.pivot_table("value", [*keys, "step"], "quantity", observed=True)
-    curves = dict(iter(wide.groupby(keys, observed=True)))
+    curves = dict(iter(wide.reset_index("step").groupby(keys, observed=True)))
     decays = trials.get("weight_decay", pd.Series(0.0, trials.index)) > 0
     decays &= "constrained_max" in trials
-    found = []
-    for _, row in trials.assign(decays=decays).iterrows():
-        key, end = tuple(row[keys]), "undecided"
-        gaps = {norm: row[norm + GAP] for norm in NORMS if pd.notna(row.get(norm + GAP))}
-        names, growing = [f"{GAP_OVER_STEPS}{norm}" for norm in gaps], "W_norm"
-        if row["decays"]:
-            gaps = {f"ball of {norm}": row[f"constrained_{norm}"] for norm in BALLS}
-            names, growing = [f"constrained_{norm}" for norm in BALLS], "step"
-        (norm, least), *others = sorted(gaps.items(), key=lambda one: one[1]) or [("", np.nan)]
-        if least <= REACHED and others and others[0][1] - least > APART:
-            end = norm
-        elif least > REACHED and key in curves and settled(curves[key], names, growing):
-            end = "none" if not row["decays"] or row["own"] in ("", *BALLS) else "undecided"
-        found.append(end)
-    return found
+    return [
+        _end(row, curves.get(tuple(row[keys]), pd.DataFrame()))
+        for _, row in trials.assign(decays=decays).iterrows()
+    ]
+
+
+def _end(row: pd.Series, curve: pd.DataFrame) -> str:
+    """Return where a trial with this curve ends."""
+    gaps = {norm: row[norm + GAP] for norm in NORMS if pd.notna(row.get(norm + GAP))}
+    names = [f"{GAP_OVER_STEPS}{norm}" for norm in gaps]
+    if row["decays"]:
+        gaps = {f"ball of {norm}": row[f"constrained_{norm}"] for norm in BALLS}
+        names = [f"constrained_{norm}" for norm in BALLS]
+    (norm, least), *others = sorted(gaps.items(), key=lambda one: one[1]) or [("", np.nan)]
+    if least <= REACHED and others and others[0][1] - least > APART:
+        return norm
+    if not (least > REACHED and {"W_norm", *names} <= set(curve)):
+        return "undecided"
+    if row["decays"]:
+        ended = row["own"] in ("", *BALLS) and settled(curve, [*names, "W_norm"], "step")
+    else:
+        ended = (settled if row.get("eps", 0.0) > 0 else away)(curve, names, "W_norm")
+    return "none" if ended else "undecided"
 
 
 def settled(curve: pd.DataFrame, names: Sequence[str], growing: str) -> bool:
-    """Return whether no gap differed by more than STILL since `growing` was half as large."""
-    curve = curve.reset_index()
-    if not {growing, *names} <= set(curve):
+    """Return whether nothing differed by more than STILL since `growing` was half as large."""
+    since = np.flatnonzero(curve[growing] <= curve[growing].iloc[-1] / 2)[-1:]
+    values = curve[list(names)].to_numpy()
+    return bool(since.size and (np.abs(values[since[0] :] / values[-1] - 1) <= STILL).all())
+
+
+def away(curve: pd.DataFrame, names: Sequence[str], growing: str) -> bool:
+    """Return whether gaps stay above REACHED, by how they fell while `growing` doubled twice.
+
+    Each gap is still or rises; or its falls shrink by SHRINK at least, and what is left of such a
+    geometric series, taken twice, ends above REACHED.
+    """
+    sizes = np.log2(curve[growing].cummax().clip(lower=1e-300).to_numpy())
+    if sizes[0] > sizes[-1] - 2:
         return False
-    since = (curve[growing] > curve[growing].iloc[-1] / 2).idxmax()
-    if since == 0:
-        return False
-    gaps = curve.loc[since - 1 :, names]
-    return bool(((gaps / gaps.iloc[-1] - 1).abs() <= STILL).all().all())
+    quarter, half, now = (
+        np.array([np.interp(sizes[-1] - k, sizes, curve[name]) for name in names])
+        for k in (2, 1, 0)
+    )
+    before, fall = quarter - half, half - now
+    ratio = np.clip(fall / np.where(before > 0, before, np.inf), 0.0, SHRINK)
+    ends = (fall <= SHRINK * before) & (now - 2 * fall * ratio / (1 - ratio) > REACHED)
+    return bool(((fall <= STILL * now) | ends).all())
 
 
 def decision(table: pd.DataFrame, counts: pd.DataFrame) -> str:

@@ -115,15 +115,25 @@ def test_without_margin_gaps_the_figures_say_so():
 
 
 def test_a_direction_that_drifts_has_not_settled():
-    """||W|| grows like the root of the steps; the gap is the same, falls like 1 / log, or turns."""
+    """||W|| grows like the root of the steps; the gap is the same, falls like 1 / log, or turns.
+
+    A gap that falls like 1 / ||W|| to 0.04 stays above 0.02; one that goes to 0.024 may not, nor
+    may one that falls as much as before; one that rises does.
+    """
     steps = np.array([m * 10**e for e in range(1, 7) for m in (1, 2, 5)])
+    length = steps**0.5
     turning = np.where(steps == 2 * 10**6, 0.5, 0.3)
-    for gap, still in ((0.3 + 0 * steps, True), (1 / np.log(steps), False), (turning, False)):
-        index = pd.MultiIndex.from_product([["a"], [0], steps], names=["run", "seed", "step"])
-        curve = pd.DataFrame({"W_norm": steps**0.5, "margin_gap_max": gap}, index)
-        names = ["margin_gap_max"]
-        assert optimizer_geometry.settled(curve, names, "W_norm") == still
-        assert not optimizer_geometry.settled(curve, [*names, "margin_gap_l1"], "W_norm")
+    curves = (
+        (0.3 + 0 * steps, True, True), (1 / np.log(steps), False, False), (turning, False, False),
+        (0.04 + 10 / length, False, True), (0.024 + 15 / length, False, False),
+        (0.3 - 0.02 * np.log2(length), False, False), (0.02 * np.log2(length), False, True),
+    )  # fmt: skip
+    for gap, still, outside in curves:
+        curve = pd.DataFrame({"step": steps, "W_norm": length, "gap": gap})
+        assert optimizer_geometry.settled(curve, ["gap"], "W_norm") == still
+        assert optimizer_geometry.away(curve, ["gap"], "W_norm") == outside
+    assert not optimizer_geometry.settled(curve[-1:], ["gap"], "W_norm")
+    assert not optimizer_geometry.away(curve[-2:], ["gap"], "W_norm")
 
 
 @pytest.mark.parametrize(("highs", "ends", "expected"), beside(__file__))
