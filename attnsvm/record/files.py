@@ -264,6 +264,7 @@ def one_line(text: object, mark: str = " ") -> str:
 
 def shortened(text: object, length: int = 500) -> str:
     """Return the start of `text` as one line that is safe to print; of an OSError, what it says."""
-    said = f"{text.filename}: {reason_of(text)}" if isinstance(text, OSError) else str(text)
-    shown = one_line(said[: length + 1])
+    if isinstance(text, OSError):
+        text = f"{text.filename or 'file system'}: {reason_of(text)}"
+    shown = one_line(str(text)[: length + 1])
     return shown if len(shown) <= length else f"{shown[:length]}..."

@@ -228,11 +228,11 @@ def sweep_folder(directory: Path) -> SweepFolder:
 
     FileNotFoundError if it does not exist or holds neither a plan nor a record.
     """
+    must = f"must have {RUN_FILE}, {PLAN_FILE} or */{RUN_FILE}"
+    if not os.path.isdir(directory):  # false where `Path.is_dir` raises: a name that is too long
+        raise FileNotFoundError(f"{directory}: no such folder; {must}")
     if kind_of(directory / RUN_FILE) != "nothing":
         return SweepFolder(directory, [directory.resolve()], Plan())  # "." has no name
-    must = f"must have {RUN_FILE}, {PLAN_FILE} or */{RUN_FILE}"
-    if not directory.is_dir():
-        raise FileNotFoundError(f"{directory}: no such folder; {must}")
     try:
         plan, damage = read_plan(directory), ""
     except CorruptRecordError as error:

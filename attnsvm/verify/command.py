@@ -42,7 +42,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     given = or_latest(arguments.record)
     try:
-        with unpacked(given) if given.is_file() else nullcontext(given) as folder:
+        with unpacked(given) if os.path.isfile(given) else nullcontext(given) as folder:
             return _verified(folder, arguments.retrain)
     except (CorruptRecordError, FileNotFoundError) as error:
         print(f"attnsvm-verify: {one_line(error)}", file=sys.stderr)  # noqa: T201

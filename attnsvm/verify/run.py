@@ -13,8 +13,7 @@ import numpy as np
 from attnsvm.config.fields import OneOf
 from attnsvm.config.groups import is_transformer, one_layer_problems
 from attnsvm.display.pace import each
-from attnsvm.record import CorruptRecordError
-from attnsvm.record.columns import QUANTITIES, TRAINED_LINEAR, further_columns, key_columns
+from attnsvm.record import CorruptRecordError, columns
 from attnsvm.record.run import recorded_config
 from attnsvm.verify import stored as tables
 from attnsvm.verify.comparison import Comparison, Mask, Sheet, sheet
@@ -87,7 +86,7 @@ class _Prover:
         self.rows = [
             dict(zip(plain, row, strict=True)) for row in zip(*plain.values(), strict=True)
         ]
-        self.key = key_columns(record.trials)
+        self.key = columns.key_columns(record.trials)
         self.proof = RunProof(len(self.rows))
         self.proof.stated.update({("", str(name)): len(self.rows) for name in record.trials})
         for name, curves in record.history.groupby("quantity"):
@@ -99,10 +98,10 @@ class _Prover:
         self.replay.steps = self.steps = self._steps()
         self.drawing = Drawing(self.replay, run["hardware"]["machine"])
         self.drawing.check_size()
-        self.further = further_columns(self.config, run["probes"])
+        self.further = columns.further_columns(self.config, run["probes"])
         self.allowed: dict[str, Any] = {
             one.name: None if one.name in self.unknown.columns else one.allowed
-            for one in (*QUANTITIES, *self.further)
+            for one in (*columns.TRIAL_COLUMNS, *columns.QUANTITIES, *self.further)
         }
         steps: Any = tuple(map(float, self.steps))
         self.allowed["selected_since"] = OneOf(steps)
@@ -312,7 +311,7 @@ class _Prover:
         if self.config["svm"]["published"] and self.tokens != "multi":
             names |= {n for n in map(str, self.record.trials) if n.startswith("published_")}
         head = self.config["head"]
-        stored = head["_target_"] in TRAINED_LINEAR and not self.layered
+        stored = head["_target_"] in columns.TRAINED_LINEAR and not self.layered
         if self.unknown.labels or (head.get("train") and not stored):
             names |= {*OF_HEAD, *self.config["hypotheses"]}
         if {"loss", "optimizer", "parameterization"} & self.unknown.groups:

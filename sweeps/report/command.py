@@ -19,7 +19,7 @@ from attnsvm.config.instantiate import check_extensions
 from attnsvm.config.plugins import use_extensions
 from attnsvm.config.words import rows
 from attnsvm.display.pace import speaking
-from attnsvm.record import one_line
+from attnsvm.record import one_line, shortened
 from attnsvm.record.plan import or_latest
 
 from .write import ReportFiles, write_report
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         files = write_report(frames, options.config_dir, paper)
     except OSError as error:
-        return _refuse(f"{directory}: the report cannot be written ({error})")
+        return _refuse(f"{directory}: the report cannot be written ({shortened(error)})")
     _print_summary(frames, files)
     return int(len(frames.incomplete) > 0 or len(files.failed) > 0)
 
@@ -100,7 +100,7 @@ def _chart(frames: SweepFrames, parts: dict[str, Any], paper: bool) -> int:
     except ChartError as error:
         return _refuse(str(error))
     except OSError as error:
-        return _refuse(f"{frames.directory}: the chart cannot be written ({error})")
+        return _refuse(f"{frames.directory}: the chart cannot be written ({shortened(error)})")
     for line in (*chart.notes, *map(str, paths)):
         sys.stdout.write(f"{one_line(line)}\n")
     return 1 if len(frames.incomplete) else 0

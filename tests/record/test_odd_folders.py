@@ -15,6 +15,7 @@ from attnsvm.record.plan import MAX_RUNS
 from attnsvm.sweeps import status
 from attnsvm.sweeps.aggregate import load
 from attnsvm.sweeps.report import command as report
+from attnsvm.verify.command import main as verify
 from tests.command import SMALL, attnsvm, ran
 from tests.config.test_config import composed
 from tests.faults import configs, prepared
@@ -114,11 +115,18 @@ def test_links_in_the_place_of_figures_and_tables_are_not_followed(sweep, tmp_pa
         (sweep / name).symlink_to(tmp_path / "outside")
         code, lines = lines_of(report.main, sweep, capsys)
         assert code == 2
-        assert "is a link; must be a folder" in lines[-1]
-        assert f"/{name}'" in lines[-1]
+        assert f"/{name}: is a link; must be a folder)" in lines[-1]
         (sweep / name).unlink()
         shutil.rmtree(sweep / "tables", ignore_errors=True)
     assert not list((tmp_path / "outside").iterdir())
+
+
+@pytest.mark.parametrize("main", [status.main, report.main, verify])
+def test_a_path_that_is_no_folder_is_refused(main, tmp_path, capsys):
+    (tmp_path / "loop").symlink_to("loop")
+    for name in ("nowhere", "loop", "x" * 5000):
+        assert main([str(tmp_path / name)]) == 2
+        assert "no such folder; must have run.json" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("link", ["run", ".hydra", ".lock", "run.json", "trials.parquet"])

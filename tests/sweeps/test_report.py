@@ -194,9 +194,8 @@ def test_the_command_names_what_is_lost_or_not_drawn_and_exits_1(rank, monkeypat
 
 def test_a_folder_that_cannot_be_read_or_written_is_refused(rank, monkeypatch, capsys):
     place = rank.directory
-    for folder, told in ((place / "nowhere", "no such folder"), (place, "no record")):
-        assert report.main([str(folder)]) == 2
-        assert told in capsys.readouterr().err
+    assert report.main([str(place)]) == 2
+    assert "no record" in capsys.readouterr().err
     (place / "figures").write_text("a file where a folder must be")
     monkeypatch.setattr(aggregate, "load", lambda directory: rank)
     assert report.main([str(place)]) == 2
