@@ -47,7 +47,10 @@ sweep: .venv/installed
 		multirun/correlation_vs_d/tables/*
 
 figures: .venv/installed
-	$(BIN)/python -m attnsvm.sweeps.overview $(LAUNCHER)
+	failed=; for name in $(basename $(notdir $(wildcard conf/sweep/*.yaml))); do \
+		echo "$$name:"; $(BIN)/attnsvm sweep=$$name $(LAUNCHER) || failed="$$failed $$name"; \
+	done; $(BIN)/python -m attnsvm.sweeps.overview; \
+	test -z "$$failed" || { echo "not complete:$$failed"; exit 1; }
 
 test: .venv/dev
 	$(BIN)/ruff format --check .

@@ -13,7 +13,6 @@ import struct
 import time
 from abc import abstractmethod
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,21 +28,6 @@ from .aggregate import PROVENANCE
 from .cells import groups, recorded_fields
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class TrackedRun:
-    """What is logged of a run, `name` that of its folder.
-
-    `config` has the fields of its config as users type them, and what made the record; `metrics`
-    drawn, accepted, wanted, wall_s; count_STATUS, the number of instances of each status; and
-    median_COLUMN, over the instances with status ok; of a network, for each layer and head,
-    layer0_attention_head0_median_COLUMN.
-    """
-
-    name: str
-    config: Mapping[str, Any]
-    metrics: Mapping[str, float]
 
 
 class Tracker(Callback):
@@ -79,8 +63,14 @@ class Tracker(Callback):
         """Return the names of the runs that are logged already."""
 
     @abstractmethod
-    def log_run(self, run: TrackedRun) -> None:
-        """Add a run."""
+    def log_run(self, name: str, config: Mapping[str, Any], metrics: Mapping[str, float]) -> None:
+        """Add a run, `name` that of its folder.
+
+        `config` has the fields of its config as users type them, and what made the record;
+        `metrics` drawn, accepted, wanted, wall_s; count_STATUS, the number of instances of each
+        status; and median_COLUMN, over the instances with status ok; of a network, for each layer
+        and head, layer0_attention_head0_median_COLUMN.
+        """
 
     @abstractmethod
     def log_files(self, name: str, files: Mapping[str, Path]) -> None:
@@ -94,13 +84,14 @@ class Tracker(Callback):
         for name, found in states(folder).items():
             if found.state == "done" and name not in logged:
                 single = name == folder.name and not (folder / name).exists()
-                self.log_run(_tracked(folder if single else folder / name, found.run))
+                self.log_run(name, *_tracked(folder if single else folder / name, found.run))
         if files := _files(folder):
             self.log_files(folder.name, files)
         log.info("tracked in %s", place)
 
 
-def _tracked(folder: Path, run: Mapping[str, Any]) -> TrackedRun:
+def _tracked(folder: Path, run: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, float]]:
+    """Return config and metrics of a run."""
     trials = read_tables(folder, run)[0].to_pandas()
     metrics = {name: run[name] for name in ("drawn", "accepted", "wanted")}
     metrics["wall_s"] = sum(run["timings_s"].values())
@@ -111,11 +102,8 @@ def _tracked(folder: Path, run: Mapping[str, Any]) -> TrackedRun:
         medians = part.drop(columns=key).median(numeric_only=True).dropna()
         metrics |= {f"{where}median_{name}": value for name, value in medians.items()}
     fields = recorded_fields(run["config"], run["options"]) | {key: run[key] for key in PROVENANCE}
-    return TrackedRun(
-        name=folder.name,
-        config={name: value for name, value in fields.items() if value is not None},
-        metrics={name: float(value) for name, value in metrics.items()},
-    )
+    config = {name: value for name, value in fields.items() if value is not None}
+    return config, {name: float(value) for name, value in metrics.items()}
 
 
 def _files(folder: Path) -> dict[str, Path]:
@@ -170,13 +158,13 @@ class Mlflow(Tracker):
             if not (token := page.token):
                 return names
 
-    def log_run(self, run: TrackedRun) -> None:
+    def log_run(self, name: str, config: Mapping[str, Any], metrics: Mapping[str, float]) -> None:
         """Add a run."""
-        made = self._begun(run.name, run.name)
-        for name, value in run.config.items():
-            self.client.log_param(made, name, value)
-        for name, metric in run.metrics.items():
-            self.client.log_metric(made, name, metric)
+        made = self._begun(name, name)
+        for key, value in config.items():
+            self.client.log_param(made, key, value)
+        for key, metric in metrics.items():
+            self.client.log_metric(made, key, metric)
         self.client.set_terminated(made)
 
     def log_files(self, name: str, files: Mapping[str, Path]) -> None:
@@ -218,10 +206,10 @@ class Wandb(Tracker):
         names = (self.RUN.fullmatch(path.name) for path in self.folder.glob("wandb/*run-*"))
         return {found[1] for found in names if found}
 
-    def log_run(self, run: TrackedRun) -> None:
+    def log_run(self, name: str, config: Mapping[str, Any], metrics: Mapping[str, float]) -> None:
         """Add a run; its id is its name, so that a second upload is no second run."""
-        with self._begun(run.name, run.config) as made:
-            made.summary.update(dict(run.metrics))
+        with self._begun(name, config) as made:
+            made.summary.update(dict(metrics))
 
     def log_files(self, name: str, files: Mapping[str, Path]) -> None:
         """Add copies of the files to a run of their own."""
@@ -261,17 +249,17 @@ class Tensorboard(Tracker):
         """Return the runs that are complete."""
         return {path.name for path in self.folder.glob("*") if not path.name.endswith(self.PART)}
 
-    def log_run(self, run: TrackedRun) -> None:
+    def log_run(self, name: str, config: Mapping[str, Any], metrics: Mapping[str, float]) -> None:
         """Add a run: its config for the table of hyperparameters, each metric as a scalar."""
         from tensorboard.plugins.hparams.summary_v2 import hparams_pb
         from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 
-        config = {
-            name: value if isinstance(value, bool | int | float) else str(value)
-            for name, value in run.config.items()
+        fields = {
+            key: value if isinstance(value, bool | int | float) else str(value)
+            for key, value in config.items()
         }
-        scalars = [scalar_pb(name, value) for name, value in run.metrics.items()]
-        self._write(run.name, [hparams_pb(config, trial_id=run.name), *scalars])
+        scalars = [scalar_pb(key, value) for key, value in metrics.items()]
+        self._write(name, [hparams_pb(fields, trial_id=name), *scalars])
 
     def log_files(self, name: str, files: Mapping[str, Path]) -> None:
         """Add the figures that are PNG; a later report replaces them."""

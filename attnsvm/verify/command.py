@@ -16,17 +16,9 @@ from typing import Any
 from omegaconf import BooleanNode, FloatNode, OmegaConf
 from omegaconf.errors import ValidationError
 
+from attnsvm import record
 from attnsvm.config import GROUPS
 from attnsvm.display.pace import doing, each, speaking
-from attnsvm.record import (
-    RUN_FILE,
-    CorruptRecordError,
-    Plan,
-    TooLargeError,
-    one_line,
-    read_plan,
-    states,
-)
 from attnsvm.record.archive import unpacked
 from attnsvm.record.plan import or_latest
 from attnsvm.verify.run import RunProof, prove
@@ -44,18 +36,18 @@ def main(argv: list[str] | None = None) -> int:
     try:
         with unpacked(given) if os.path.isfile(given) else nullcontext(given) as folder:
             return _verified(folder, arguments.retrain)
-    except (CorruptRecordError, FileNotFoundError) as error:
-        print(f"attnsvm-verify: {one_line(error)}", file=sys.stderr)  # noqa: T201
+    except (record.CorruptRecordError, FileNotFoundError) as error:
+        print(f"attnsvm-verify: {record.one_line(error)}", file=sys.stderr)  # noqa: T201
         return 2
 
 
 def _verified(directory: Path, retrain: int) -> int:
     """Prove the runs in a folder, and print what is found; return the exit code."""
-    found, plan = states(directory), Plan()
+    found, plan = record.states(directory), record.Plan()
     refused, trusted, proved = 0, Counter[str](), []
-    if not (single := (directory / RUN_FILE).exists()):
-        with suppress(CorruptRecordError):  # it is printed as the state of the plan
-            plan = read_plan(directory)
+    if not (single := (directory / record.RUN_FILE).exists()):
+        with suppress(record.CorruptRecordError):  # it is printed as the state of the plan
+            plan = record.read_plan(directory)
     proofs = _proofs([
         (directory if single else directory / name, run.run, plan.runs.get(name, []), retrain)
         for name, run in found.items() if run.state == "done"
@@ -125,7 +117,7 @@ def _proof(task: Task) -> RunProof | str:
             if proof.repeated == proof.instances:
                 proof.trusted = [what for what in proof.trusted if what != TRAINING]
     except Exception as error:  # whatever one record holds, the others are proved
-        what = "too large" if isinstance(error, TooLargeError) else "corrupt"
+        what = "too large" if isinstance(error, record.TooLargeError) else "corrupt"
         return f"{what}: {type(error).__name__}: {error}"
     return proof
 
@@ -144,7 +136,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _print(line: str) -> None:
-    print(one_line(line))  # noqa: T201
+    print(record.one_line(line))  # noqa: T201
 
 
 def _print_proof(name: str, proof: RunProof) -> None:

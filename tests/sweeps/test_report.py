@@ -244,9 +244,9 @@ def test_what_records_say_is_text_and_does_not_steer_a_terminal(tmp_path, capsys
 
 def test_everything_but_markup_is_escaped_and_the_policy_names_the_script():
     picture = Picture('"><script>', "<b>&\"'\x07", {"png": b"bytes"})
-    section = {"name": "name", "wall": "1 s", "question": "", "warning": ""}
+    section = {"name": "name", "question": "", "warning": ""}
     sections = [section | {"pictures": (picture,), "has_report": False}]
-    page = render("overview.html", sections=sections, total="1 s")
+    page = render("overview.html", sections=sections)
     escaped = "&lt;b&gt;&amp;&#34;&#39;\ufffd"
     assert f'<img alt="{escaped}" src="data:image/png;base64,Ynl0ZXM=">' in page
     assert f"<figcaption>\n    {escaped}\n" in page

@@ -12,7 +12,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from attnsvm.record import read_run
-from attnsvm.sweeps.tracking import TrackedRun, Tracker
+from attnsvm.sweeps.tracking import Tracker
 from tests.command import SMALL, ran
 
 
@@ -148,14 +148,14 @@ class Kept(Tracker):
     package = "attnsvm"
 
     def open(self, folder: Path) -> str:
-        self.runs: list[TrackedRun] = getattr(self, "runs", [])
+        self.runs = getattr(self, "runs", {})
         return "memory"
 
-    def logged(self) -> set[str]:
-        return {run.name for run in self.runs}
+    def logged(self) -> list[str]:
+        return list(self.runs)
 
-    def log_run(self, run: TrackedRun) -> None:
-        self.runs.append(run)
+    def log_run(self, name, *given) -> None:
+        self.runs[name] = given
 
     def log_files(self, name: str, files: dict[str, Path]) -> None:
         self.files = files
@@ -170,13 +170,13 @@ def test_medians_are_those_of_accepted_instances_and_files_are_regular(tmp_path)
     tracker = Kept()
     for _ in range(2):
         tracker.on_multirun_end(config)
-    assert {run.name: run.metrics for run in tracker.runs} == {
+    assert {name: metrics for name, (_, metrics) in tracker.runs.items()} == {
         path.parent.name: expected_of(path.parent) for path in folder.glob("*/run.json")
     }
-    assert {(run.config["seed"], run.config["data.n"]) for run in tracker.runs} == {(0, 3), (10, 3)}
+    assert {(of["seed"], of["data.n"]) for of, _ in tracker.runs.values()} == {(0, 3), (10, 3)}
     assert {"report.html", "figures/adhoc.png", "tables/outcomes.csv"} <= set(tracker.files)
     assert not {"figures/outside.png", "tables/pipe.csv"} & set(tracker.files)
     run = next(folder.glob("*/run.json")).parent  # a run alone
     alone = Kept()
     alone.on_run_end(OmegaConf.create({"hydra": {"runtime": {"output_dir": str(run)}}}))
-    assert [one.name for one in alone.runs] == [run.name]
+    assert list(alone.runs) == [run.name]

@@ -15,26 +15,11 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba import types
+from numba import extending, types
 from numba.core import cgutils
 from numba.core.datamodel import models, register_default
 from numba.core.errors import TypingError
-from numba.core.typing.templates import (
-    AbstractTemplate,
-    AttributeTemplate,
-    infer_getattr,
-    infer_global,
-    signature,
-)
-from numba.extending import (
-    NativeValue,
-    intrinsic,
-    lower_builtin,
-    lower_getattr,
-    overload,
-    typeof_impl,
-    unbox,
-)
+from numba.core.typing import signature, templates
 from numpy.typing import NDArray
 
 from attnsvm.linalg.jit import BOUNDS
@@ -114,8 +99,8 @@ class _ArrayModel(models.StructModel):  # type: ignore[misc]
 
 _kind = cache(LaneArrayType)
 
-
-typeof_impl.register(LaneArray)(lambda value, context: _kind(len(value.shape)))
+extending.make_attribute_wrapper(LaneArrayType, "shape", "shape")
+extending.typeof_impl.register(LaneArray)(lambda value, context: _kind(len(value.shape)))
 
 
 def arrays(named_tuple: NamedTupleType) -> NamedTupleType:
@@ -128,12 +113,12 @@ def arrays(named_tuple: NamedTupleType) -> NamedTupleType:
     def type_of(value: Any, context: Any = None) -> Any:
         return kind(tuple([len(array.shape) for array in value]))
 
-    typeof_impl.register(named_tuple)(type_of)
+    extending.typeof_impl.register(named_tuple)(type_of)
     named_tuple._numba_type_ = property(type_of)  # type: ignore[attr-defined]
     return named_tuple
 
 
-@unbox(LaneArrayType)
+@extending.unbox(LaneArrayType)
 def _unbox(kind: LaneArrayType, obj: Any, c: Any) -> Any:
     array = cgutils.create_struct_proxy(kind)(c.context, c.builder)
     for name, part in (("data", types.intp), ("shape", types.UniTuple(types.intp, kind.ndim))):
@@ -141,7 +126,7 @@ def _unbox(kind: LaneArrayType, obj: Any, c: Any) -> Any:
         setattr(array, name, c.unbox(part, value).value)
         c.pyapi.decref(value)
     failed = cgutils.is_not_null(c.builder, c.pyapi.err_occurred())
-    return NativeValue(array._getvalue(), is_error=failed)
+    return extending.NativeValue(array._getvalue(), is_error=failed)
 
 
 class _View:
@@ -245,15 +230,15 @@ def _item(kind: LaneArrayType, index: Any) -> Any:
     return LaneArrayType(kept, kind.contiguous and whole)
 
 
-@infer_global(operator.getitem)
-class _Get(AbstractTemplate):  # type: ignore[misc]
+@templates.infer_global(operator.getitem)
+class _Get(templates.AbstractTemplate):  # type: ignore[misc]
     def generic(self, args: Any, kws: Any) -> Any:
         found = _item(*args) if isinstance(args[0], LaneArrayType) else None
         return found and signature(found, args[0], types.unliteral(args[1]))
 
 
-@infer_global(operator.setitem)
-class _Set(AbstractTemplate):  # type: ignore[misc]
+@templates.infer_global(operator.setitem)
+class _Set(templates.AbstractTemplate):  # type: ignore[misc]
     def generic(self, args: Any, kws: Any) -> Any:
         kind, index, value = args
         found = _item(kind, index) if isinstance(kind, LaneArrayType) else None
@@ -265,7 +250,7 @@ class _Set(AbstractTemplate):  # type: ignore[misc]
         return signature(types.none, kind, types.unliteral(index), value if whole else LANES_TYPE)
 
 
-@lower_builtin(operator.getitem, LaneArrayType, types.Any)
+@extending.lower_builtin(operator.getitem, LaneArrayType, types.Any)
 def _get(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     array = _View(context, builder, signature.args[0], args[0])
     first, shape, strides = array.item(signature.args[1], args[1])
@@ -274,7 +259,7 @@ def _get(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     return array.view(signature.return_type, first, shape, strides)
 
 
-@lower_builtin(operator.setitem, LaneArrayType, types.Any, types.Any)
+@extending.lower_builtin(operator.setitem, LaneArrayType, types.Any, types.Any)
 def _set(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     kind, index, source = signature.args
     array, value = _View(context, builder, kind, args[0]), args[2]
@@ -296,17 +281,14 @@ def _set(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     return context.get_dummy_value()
 
 
-@overload(len)
+@extending.overload(len)
 def _len(A):  # type: ignore[no-untyped-def]  # numba compares signatures
     return (lambda A: A.shape[0]) if isinstance(A, LaneArrayType) else None
 
 
-@infer_getattr
-class _Attributes(AttributeTemplate):  # type: ignore[misc]
+@templates.infer_getattr
+class _Attributes(templates.AttributeTemplate):  # type: ignore[misc]
     key = LaneArrayType
-
-    def resolve_shape(self, kind: Any) -> Any:
-        return types.UniTuple(types.intp, kind.ndim)
 
     def resolve_T(self, kind: Any) -> Any:
         return LaneArrayType(kind.ndim, False)
@@ -318,26 +300,21 @@ class _Attributes(AttributeTemplate):  # type: ignore[misc]
         return LaneArrayType(1) if kind.contiguous else None
 
 
-@lower_getattr(LaneArrayType, "shape")
-def _shape(context: Any, builder: Any, kind: Any, value: Any) -> Any:
-    return cgutils.create_struct_proxy(kind)(context, builder, value).shape
-
-
-@lower_getattr(LaneArrayType, "T")
+@extending.lower_getattr(LaneArrayType, "T")
 def _transpose(context: Any, builder: Any, kind: Any, value: Any) -> Any:
     array = _View(context, builder, kind, value)
     result = LaneArrayType(kind.ndim, False)
     return _made(context, builder, result, array.data, array.shape[::-1], array.strides[::-1])
 
 
-@lower_getattr(LaneArrayType, "rows")
+@extending.lower_getattr(LaneArrayType, "rows")
 def _rows(context: Any, builder: Any, kind: Any, value: Any) -> Any:
     array = _View(context, builder, kind, value)
     count = _product(builder, array.shape[:-1])
     return _made(context, builder, LaneArrayType(2), array.data, [count, array.shape[-1]], [])
 
 
-@lower_getattr(LaneArrayType, "flat")
+@extending.lower_getattr(LaneArrayType, "flat")
 def _flat(context: Any, builder: Any, kind: Any, value: Any) -> Any:
     array = _View(context, builder, kind, value)
     count = _product(builder, array.shape)
@@ -348,7 +325,7 @@ def _product(builder: Any, sizes: Any) -> Any:
     return reduce(builder.mul, sizes, integer(1))
 
 
-@intrinsic
+@extending.intrinsic
 def reshaped(typingctx: Any, A: Any, shape: Any) -> Any:
     """Return the first entries of a contiguous array as an array of this shape, a tuple."""
     if not isinstance(A, LaneArrayType) or not A.contiguous:
@@ -364,7 +341,7 @@ def reshaped(typingctx: Any, A: Any, shape: Any) -> Any:
     return LaneArrayType(len(shape))(A, sizes), codegen
 
 
-@intrinsic
+@extending.intrinsic
 def as_matrix(typingctx: Any, A: Any) -> Any:
     """Return address, strides (2,) and shape (2,) of a matrix, or of a vector as one column."""
     if not isinstance(A, LaneArrayType) or A.ndim > 2:

@@ -14,15 +14,7 @@ from attnsvm.linalg.simd.array import arrays
 from attnsvm.linalg.simd.cholesky import System, largest_definite_step
 from attnsvm.linalg.simd.matmul import add, inner, rescale
 from attnsvm.linalg.simd.matmul import matmul as multiply
-from attnsvm.svm.interior_point import kernels
-from attnsvm.svm.interior_point.loop import (
-    BOUNDARY,
-    CENTRING,
-    PATIENCE,
-    REFINE_BELOW,
-    REFINEMENTS,
-    STEPS,
-)
+from attnsvm.svm.interior_point import kernels, loop
 
 Iterate: Any = arrays(namedtuple("Iterate", "Y s a", module=__name__))
 """Y (P, P), s (N,), a (N,): a point, or a step."""
@@ -57,8 +49,8 @@ def solve(
     for g in range(len(x.s)):
         point = Iterate(x.Y[g], x.s[g], x.a[g])
         block, kept = kernels.block_of(rows, best, g)
-        W, left = point.Y[: len(z.M), len(z.M) :], fill(PATIENCE)
-        for _ in range(STEPS):
+        W, left = point.Y[: len(z.M), len(z.M) :], fill(loop.PATIENCE)
+        for _ in range(loop.STEPS):
             kernels.combine_block(block.D, block.Z, point.a, z.M, z.moved)
             kernels.margins_block(block.D, block.Z, W, z.margin, z.moved)
             trace = fill(0.0)
@@ -83,15 +75,15 @@ def _step(rows: Any, x: Any, dx: Any, z: Any, system: Any, trace: Any) -> None:
     for k in range(N):
         products += x.a[k] * x.s[k] * rows.inequality[k]
         order += rows.inequality[k]
-    refine = products < REFINE_BELOW * trace
+    refine = products < loop.REFINE_BELOW * trace
     _aim(x, dx, z, fill(0.0), False)
     _find_direction(rows, x, dx, z, system, refine)
-    _aim(x, dx, z, CENTRING * products / (order + P), True)
+    _aim(x, dx, z, loop.CENTRING * products / (order + P), True)
     _find_direction(rows, x, dx, z, system, refine)
-    primal, dual = kernels.inverse_lengths(x, dx, z, BOUNDARY)
+    primal, dual = kernels.inverse_lengths(x, dx, z, loop.BOUNDARY)
     work = z.X, z.L, z.pivot, z.panel
-    primal = BOUNDARY * largest_definite_step(x.Y, dx.Y, None, work, 1 / primal)
-    dual = BOUNDARY * _dual_length(z, 1 / dual)
+    primal = loop.BOUNDARY * largest_definite_step(x.Y, dx.Y, None, work, 1 / primal)
+    dual = loop.BOUNDARY * _dual_length(z, 1 / dual)
     add(x.Y.flat, dx.Y.flat, primal)
     add(x.s, dx.s, primal)
     add(x.a, dx.a, dual)
@@ -193,7 +185,7 @@ def _find_direction(rows: Any, x: Any, dx: Any, z: Any, system: Any, refine: Any
     cholesky.solve(system, z.f0, dx.a, 0)
     kernels.combine_block(rows.D, rows.Z, dx.a, z.dM, z.moved)
     if any_lane(refine):
-        for _ in range(REFINEMENTS):
+        for _ in range(loop.REFINEMENTS):
             _times_dual(z, x.Y)
             for i in range(p):
                 for j in range(P - p):
