@@ -100,7 +100,8 @@ def _remedy(claim: Claim, hypothesis: str) -> str:
     nodes = list(ast.walk(ast.parse(condition)))
     named = {node.id: places_of(node.id) for node in nodes if isinstance(node, ast.Name)}
     options = {name: " | ".join(places) for name, places in named.items() if places}
-    for node in nodes:
+    negated = {under for node in nodes if isinstance(node, ast.UnaryOp) for under in ast.walk(node)}
+    for node in (one for one in nodes if one not in negated):
         match node:
             case ast.Compare(ast.Name(name), [ast.Eq()], [ast.Constant(value)]) if name in options:
                 options[name] += f"={value!s}"

@@ -89,12 +89,22 @@ def test_without_a_counterexample_it_ends_after_so_many_instances(hunted, tmp_pa
     assert not (tmp_path / "hunt").exists()
 
 
-def test_hypotheses_that_no_instance_meets_are_named_with_the_option_that_would(hunted):
-    never = {"big": ("d >= 9 and d > n", OTHERWISE), "by steps": ("init == 'zero'", OTHERWISE)}
+@pytest.mark.parametrize(
+    ("condition", "options"),
+    [
+        ("d >= 9 and d > n", "data.d, data.n"),
+        ("init == 'small' and not d < 9", "optimizer.init=small, data.d"),
+        ("d >= 9 and not (init == 'small')", "data.d, optimizer.init"),
+    ],
+)
+def test_hypotheses_that_no_instance_meets_are_named_with_the_option_that_would(
+    condition, options, hunted
+):
+    never = {"big": (condition, OTHERWISE), "by steps": ("init == 'zero'", OTHERWISE)}
     code, (line, remedy) = hunted("one", "trials=9", claims=[made(hypotheses=never, runs=(DRAWN,))])
     assert code == 1
     assert "9 instances drawn: hypotheses not met on 9, " in line
-    assert remedy == "  not met most often, on 9: big (d >= 9 and d > n; set by data.d, data.n)"
+    assert remedy == f"  not met most often, on 9: big ({condition}; set by {options})"
 
 
 @pytest.mark.parametrize(("words", "told"), CASES["refused"])
