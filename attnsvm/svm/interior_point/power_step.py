@@ -135,11 +135,8 @@ def _step(
     t = _length(x, dx, z, 1.0)
     for k in range(N):
         after += (x.s[k] + t * dx.s[k]) * (x.a[k] + t * dx.a[k]) * rows.inequality[k]
-    now, after, order = (
-        where(now > 0, now, 1),
-        where(after > 0, after, 1),
-        maximum(order, fill(1.0)),
-    )
+    now, after = where(now > 0, now, 1), where(after > 0, after, 1)
+    order = maximum(order, fill(1.0))
     ratio = where(after < now, after / now, 1)
     aim = now / order * ratio * ratio * ratio
     for k in range(N):

@@ -118,11 +118,8 @@ def _attend(data: Instance, work: Workspace, exact: bool, first: int, last: int)
             top = maximum(logit, top)
         if not exact:
             second = top
-        work.top[i], work.second[i], work.size[i] = (
-            top if exact else fill(np.inf),
-            second,
-            second - top,
-        )
+        work.top[i] = top if exact else fill(np.inf)
+        work.second[i], work.size[i] = second, second - top
     for i in range(first, last):
         second, big, total = work.second[i], fill(1.0), fill(0.0)
         for t in range(T):

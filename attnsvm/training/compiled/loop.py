@@ -20,16 +20,7 @@ from attnsvm.linalg.simd.blocks import blocks_of
 from attnsvm.linalg.simd.loss import EXPONENTIAL, LINEAR, LOG, LOGISTIC, SQUARED
 from attnsvm.loss import Exponential, LinearLoss, Log, Logistic, Squared
 from attnsvm.nn.risk import Risk, log_attention
-from attnsvm.optimizer import (
-    GD,
-    Adam,
-    FirstOrder,
-    Momentum,
-    Muon,
-    NormalizedGD,
-    SignGD,
-    Steepest,
-)
+from attnsvm.optimizer import GD, Adam, FirstOrder, Momentum, Muon, NormalizedGD, SignGD, Steepest
 from attnsvm.optimizer.base import Optimizer, Report
 from attnsvm.parameterization import KQ, Variables, W
 from attnsvm.problem import ProblemBatch
