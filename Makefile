@@ -47,7 +47,7 @@ sweep: .venv/installed
 		multirun/correlation_vs_d/tables/*
 
 figures: .venv/installed
-	failed=; for name in $(basename $(notdir $(wildcard conf/sweep/*.yaml))); do \
+	@failed=; for name in $(basename $(notdir $(wildcard conf/sweep/*.yaml))); do \
 		echo "$$name:"; $(BIN)/attnsvm sweep=$$name $(LAUNCHER) || failed="$$failed $$name"; \
 	done; $(BIN)/python -m attnsvm.sweeps.overview; \
 	test -z "$$failed" || { echo "not complete:$$failed"; exit 1; }
