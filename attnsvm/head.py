@@ -110,8 +110,12 @@ class RowScores(Head):
 
     def value(self, o: Tensor, parameters: Parameters) -> Tensor:
         """Return v_i^T o_i, of o (B, n, d) or (B, n, T, d)."""
+        return (self.gradient(o, parameters) * o).sum(-1)
+
+    def gradient(self, o: Tensor, parameters: Parameters) -> Tensor:
+        """Return v_i."""
         v = parameters["v"]
-        return ((v if o.ndim == v.ndim else v.unsqueeze(-2)) * o).sum(-1)
+        return (v if o.ndim == v.ndim else v.unsqueeze(-2)).expand_as(o)
 
     def features(self, X: Tensor, parameters: Parameters) -> tuple[Tensor, Tensor]:
         """Return v_i^T x and the identity."""
