@@ -53,7 +53,7 @@ def evidence(name, curves=(), steps=(0, 5000, 10000), **columns):
 CASES = [
     *((name, given) for part in (GIVEN, EDGES) for name, given in part["predictions"].items()),
     *((name, GIVEN["predictions"][same]) for name, same in GIVEN["same"].items()),
-    *((name, given) for given in GIVEN["several"] for name in given["claims"]),
+    *((n, given) for part in (GIVEN, EDGES) for given in part["several"] for n in given["claims"]),
     *((given["claim"], given) for part in (GIVEN, EDGES) for given in part["hypotheses"]),
 ]
 
@@ -74,15 +74,20 @@ def test_a_prediction_or_a_hypothesis_is_true_or_false_or_open(name, given):
 
 OPPOSITE = {ast.LtE: ast.Gt, ast.Lt: ast.GtE, ast.Eq: ast.NotEq, ast.In: ast.NotIn, ast.And: ast.Or}
 OPPOSITE |= {two: one for one, two in OPPOSITE.items()}
+MIRRORED = {ast.LtE: ast.GtE, ast.GtE: ast.LtE, ast.Lt: ast.Gt, ast.Gt: ast.Lt}
 
 
 def changes(node):
-    """Return the other values of a comparison, a connective or a number."""
+    """Return the other values of a comparison, a connective, a word or a number."""
     if isinstance(node, ast.Compare):
-        return [{"ops": [OPPOSITE[type(node.ops[0])]()]}]
+        return [{"ops": [turned[kind]()]} for turned in (OPPOSITE, MIRRORED)
+                if (kind := type(node.ops[0])) in turned]  # fmt: skip
     if isinstance(node, ast.BoolOp):
-        return [{"op": OPPOSITE[type(node.op)]()}]
+        fewer = itertools.combinations(node.values, len(node.values) - 1)
+        return [{"op": OPPOSITE[type(node.op)]()}, *({"values": [*one]} for one in fewer)]
     value = getattr(node, "value", None)
+    if isinstance(value, str):
+        return [{"value": "another"}]
     if type(value) not in (int, float):
         return []
     whole = isinstance(value, int) and 0 < value < 10
@@ -91,7 +96,7 @@ def changes(node):
 
 
 def mutants(condition):
-    """Yield a condition with one comparison or connective turned, or one number moved."""
+    """Yield a condition with one comparison turned, one part left out or one value moved."""
     for k, place in enumerate(ast.walk(ast.parse(condition, mode="eval"))):
         for change in changes(place):
             tree = ast.parse(condition, mode="eval")
@@ -123,7 +128,7 @@ def notices(name, given):
     """Return whether something else is said of a case than what is written."""
     try:
         return said(name, **given) != given.get("words", given.get("met"))
-    except (KeyError, NameError):  # a step or column that is not there
+    except (LookupError, NameError, ValueError):  # a step or column that is not there
         return True
 
 
