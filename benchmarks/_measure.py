@@ -71,7 +71,7 @@ def print_head(*columns: str) -> None:
     print("|---" * len(columns) + "|")
 
 
-LR, EPS = 0.1, 2.0**-52
+LR, EPS = 0.1, 1e-300
 FEW, LOOP_STEPS = 4, 20
 """Instances and steps of the autograd loop."""
 

@@ -1,5 +1,6 @@
 """`attnsvm.nn.attention` beside PyTorch's own: forward and backward passes on one thread."""
 
+from collections.abc import Callable
 from functools import partial
 from itertools import product
 
@@ -12,7 +13,7 @@ from benchmarks._measure import apart, best_in_turn, print_head, print_row, with
 
 SHAPES = (1, 16, 16), (64, 16, 16), (8, 128, 64), (8, 512, 64)
 """Heads, length and dimension."""
-FUNCTIONS = attention, scaled_dot_product_attention
+FUNCTIONS: tuple[Callable[..., Tensor], ...] = attention, scaled_dot_product_attention
 
 
 def drawn(shape: tuple[int, ...], dtype: torch.dtype) -> list[Tensor]:

@@ -35,7 +35,8 @@ def ours(batch: ProblemBatch, model: attnsvm.Transformer, rule: str, steps: int)
 
 def risk_of(layers: int, heads: int) -> Risk:
     def risk(W: Any, others: Any, X: Any, Z: Any, Y: Any, v: Any, F: Any) -> Any:
-        V, M1, M2, v = others if len(others) > 1 else (None, None, None, v)
+        trained: Any = others if len(others) > 1 else (None, None, None, v)
+        V, M1, M2, v = trained
         rows = X
         for layer in range(layers):
             queries, read = rows[:, :1] if layer == layers - 1 else rows, 0

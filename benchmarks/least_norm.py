@@ -1,5 +1,7 @@
 """Least nuclear norm under rows of any kind: processor time and errors beside CVXPY's solvers."""
 
+from functools import partial
+
 import cvxpy as cp
 import numpy as np
 
@@ -22,10 +24,10 @@ def main() -> None:
         problem = cp.Problem(cp.Minimize(cp.normNuc(X)), rows)
         certified = attnsvm.solve_least_norm(A, b)
         works = {
-            "dense": lambda A=A, b=b: attnsvm.solve_least_norm(A, b),
-            "factors": lambda A=factors, b=b: attnsvm.solve_least_norm(A, b),
-            "SCS": lambda of=problem: of.solve(solver="SCS"),
-            "CLARABEL": lambda of=problem: of.solve(solver="CLARABEL"),
+            "dense": partial(attnsvm.solve_least_norm, A, b),
+            "factors": partial(attnsvm.solve_least_norm, factors, b),
+            "SCS": partial(problem.solve, solver="SCS"),
+            "CLARABEL": partial(problem.solve, solver="CLARABEL"),
         }
         spent = best_in_turn({name: (work, 1000) for name, work in works.items()}, REPEATS)
         cells = [f"{processor:.0f}" for _, processor in spent.values()]

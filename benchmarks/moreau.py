@@ -30,7 +30,7 @@ def main() -> None:
             ours, theirs = partial(solve, problem, norm, shape[1]), program(problem)
             solution, W = ours(), theirs()
             upper = solution.minimised.value(W) / problem.margins(W).amin(dim=1)
-            works = {"ours": (ours, problem.B), "moreau": (theirs, problem.B)}
+            works: Any = {"ours": (ours, problem.B), "moreau": (theirs, problem.B)}
             best = best_in_turn(works, REPEATS[norm])
             (_, a), (_, b) = best.values()
             error = (upper / solution.objective - 1).abs().max()

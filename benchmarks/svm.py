@@ -8,6 +8,7 @@ it, one instance after the other, and is not asked to prove anything. With `--de
 import argparse
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import cvxpy as cp
@@ -70,7 +71,7 @@ def row(shape: tuple[int, int, int], problem: SvmProblem, norm: Any, peers: dict
     cells = []
     for name, options in peers.items():
         count = 2 if "Clarabel" in name else 5
-        peer = median(count, lambda b, options=options: cvxpy(problem, b, norm, options))
+        peer = median(count, partial(cvxpy, problem, norm=norm, options=options))
         cells += [f"{1e3 * peer:.1f} ms", f"{peer / ours:.0f}"]
     solved = torch.tensor([status == "solved" for status in solution.status])
     gap = f"{solution.duality_gap[solved].max():.0e}"
@@ -82,7 +83,7 @@ def row(shape: tuple[int, int, int], problem: SvmProblem, norm: Any, peers: dict
 
 def median(count: int, call: Callable[[int], Any]) -> float:
     """Return the median wall time of call(0), ..., call(count - 1), seconds."""
-    return float(np.median([seconds(lambda k=k: call(k))[0] for k in range(count)]))
+    return float(np.median([seconds(partial(call, k))[0] for k in range(count)]))
 
 
 def least(norm: str, d: int, constraints: Callable[[Any], list[Any]], **options: Any) -> Any:

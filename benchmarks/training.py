@@ -59,7 +59,7 @@ DATA: dict[str, tuple[str, Any, tuple[Shape, ...]]] = {
 def beside_peers(data: str, shape: Shape, B: int, rule: str, steps: int, repeats: int) -> None:
     """Print microseconds per instance-step and ratios."""
     (n, T, d), (loss, peers_risk, _) = shape, DATA[data]
-    tokens = {"K" if data == "classes" else "T": T}
+    tokens: dict[str, Any] = {"K" if data == "classes" else "T": T}
     batch = attnsvm.sample(data, n=n, d=d, trials=B, **tokens)
 
     def ours(batch: ProblemBatch, steps: int) -> Tensor:
