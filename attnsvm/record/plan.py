@@ -231,6 +231,8 @@ def sweep_folder(directory: Path) -> SweepFolder:
     must = f"must have {RUN_FILE}, {PLAN_FILE} or */{RUN_FILE}"
     if not os.path.isdir(directory):  # false where `Path.is_dir` raises: a name that is too long
         raise FileNotFoundError(f"{directory}: no such folder; {must}")
+    if not os.access(directory, os.R_OK | os.X_OK):
+        raise FileNotFoundError(f"{directory}: must be a folder that can be read")
     if kind_of(directory / RUN_FILE) != "nothing":
         return SweepFolder(directory, [directory.resolve()], Plan())  # "." has no name
     try:

@@ -122,11 +122,14 @@ def test_links_in_the_place_of_figures_and_tables_are_not_followed(sweep, tmp_pa
 
 
 @pytest.mark.parametrize("main", [status.main, report.main, verify])
-def test_a_path_that_is_no_folder_is_refused(main, tmp_path, capsys):
+def test_a_path_that_is_no_folder_is_refused(main, tmp_path, capsys, monkeypatch):
     (tmp_path / "loop").symlink_to("loop")
     for name in ("nowhere", "loop", "x" * 5000):
         assert main([str(tmp_path / name)]) == 2
         assert "no such folder; must have run.json" in capsys.readouterr().err
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may read everything
+    assert main([str(tmp_path)]) == 2
+    assert f"{tmp_path}: must be a folder that can be read" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("link", ["run", ".hydra", ".lock", "run.json", "trials.parquet"])
