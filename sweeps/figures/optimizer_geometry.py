@@ -117,14 +117,14 @@ def _reached(frames: SweepFrames, trials: pd.DataFrame) -> list[str]:
     wide = history.pivot_table("value", [*keys, "step"], "quantity", observed=True)
     curves = dict(iter(wide.reset_index("step").groupby(keys, observed=True)))
     decays = trials.get("weight_decay", pd.Series(0.0, trials.index)) > 0
-    decays &= "constrained_max" in trials
+    decays &= "constrained_nuclear" in trials
     return [
-        _end(row, curves.get(tuple(row[keys]), pd.DataFrame()))
+        ending(row, curves.get(tuple(row[keys]), pd.DataFrame()))
         for _, row in trials.assign(decays=decays).iterrows()
     ]
 
 
-def _end(row: pd.Series, curve: pd.DataFrame) -> str:
+def ending(row: pd.Series, curve: pd.DataFrame) -> str:
     """Return where a trial with this curve ends."""
     gaps = {norm: row[norm + GAP] for norm in NORMS if pd.notna(row.get(norm + GAP))}
     names = [f"{GAP_OVER_STEPS}{norm}" for norm in gaps]
@@ -153,11 +153,12 @@ def settled(curve: pd.DataFrame, names: Sequence[str], growing: str) -> bool:
 def away(curve: pd.DataFrame, names: Sequence[str], growing: str) -> bool:
     """Return whether gaps stay above REACHED, by how they fell while `growing` doubled twice.
 
-    Each gap is still or rises; or its falls shrink by SHRINK at least, and what is left of such a
-    geometric series, taken twice, ends above REACHED.
+    Each gap rises or is still, and ten more falls like the last one end above REACHED; or its falls
+    shrink by SHRINK at least, and what is left of such a geometric series, taken twice, does.
     """
-    sizes = np.log2(curve[growing].cummax().clip(lower=1e-300).to_numpy())
-    if sizes[0] > sizes[-1] - 2:
+    curve = curve[curve[growing] > 0]  # no gap is defined at W = 0
+    sizes = np.log2(curve[growing].cummax().to_numpy())
+    if not sizes.size or sizes[0] > sizes[-1] - 2:
         return False
     quarter, half, now = (
         np.array([np.interp(sizes[-1] - k, sizes, curve[name]) for name in names])
@@ -165,8 +166,9 @@ def away(curve: pd.DataFrame, names: Sequence[str], growing: str) -> bool:
     )
     before, fall = quarter - half, half - now
     ratio = np.clip(fall / np.where(before > 0, before, np.inf), 0.0, SHRINK)
+    still = (fall <= STILL * now) & (now - 10 * fall > REACHED)
     ends = (fall <= SHRINK * before) & (now - 2 * fall * ratio / (1 - ratio) > REACHED)
-    return bool(((fall <= STILL * now) | ends).all())
+    return bool((still | ends).all())
 
 
 def decision(table: pd.DataFrame, counts: pd.DataFrame) -> str:
