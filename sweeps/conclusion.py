@@ -49,8 +49,8 @@ def _table(frames: SweepFrames) -> list[str]:
     their largest.
     """
     shown, trials = SHOWN["experiments"].get(frames.name, {}), frames.trials
-    names, fixed = shown.get("rows", frames.axes.names), dict[str, Any]()
-    by = [name for name in names if name in frames.axes.names]
+    axes = [name for name in frames.axes.names if trials[name].nunique(False) > 1]
+    by, fixed = [name for name in shown.get("rows", axes) if name in axes], dict[str, Any]()
     for name, value in shown.get("where", {}).items():
         if name in by and len(part := rows_of(trials, {name: value})):
             trials, fixed[name] = part, value
@@ -74,7 +74,7 @@ def _table(frames: SweepFrames) -> list[str]:
         rows.append([*known, accepted, *(_value(part, name) for name in values)])
     heads = [*by, "ok", *map(_label, values)]
     at = f" at {frames.axes.label(fixed)}" if fixed else ""
-    over = ", ".join(name for name in frames.axes.names if name not in (*by, *fixed))
+    over = ", ".join(name for name in axes if name not in (*by, *fixed))
     title = f"Medians (of ranks the mean) over status ok{at}{over and f', all {over}'}:"
     more = [f"({len(rows) - ROWS} further rows are in the report)"] if len(rows) > ROWS else []
     return [title, *_aligned([heads, *rows[:ROWS]], len(by)), *more]

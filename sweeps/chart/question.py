@@ -150,7 +150,18 @@ def rows_for(tables: Tables, question: Question) -> pd.DataFrame:
     for part, name in used:
         if name not in trials:
             trials = trials.assign(**{name: _of_run(tables, part, name, trials)})
-    for name, value in question.where.items():
+    return chosen_rows(trials, question.where)
+
+
+def chosen_rows(trials: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
+    """Return the rows with these values, given as words; ChartError if there is none."""
+    for name, value in where.items():
+        _require(
+            "where",
+            name,
+            list(map(str, trials)),
+            "a column of the instances or a field of the config",
+        )
         values = trials[name].dropna().unique()
         same = [one for one in values if _same(one, value)]
         if not same:

@@ -1,6 +1,7 @@
 """`attnsvm-report DIR`: tables, figures and one HTML page from the records of a sweep.
 
-With `--x` and `--y` it draws one chart instead: any column against any other.
+With `--x` and `--y` it draws one chart instead: any column against any other. With `--where` alone
+it prints what came out of the cells with these values.
 
 Incomplete or damaged sweeps are drawn from the records that exist; the page, the terminal and the
 exit code show what is missing.
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         check_extensions(options.extension)
         use_extensions(options.extension)
-        if parts and not {"x", "y"} <= set(parts):
+        if set(parts) - {"where"} and not {"x", "y"} <= set(parts):
             raise ConfigError("a chart must have --x and --y")
         from .. import aggregate  # import takes a second: not needed for --help
 
@@ -52,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if frames.runs.empty:
         return _refuse(f"{directory}: holds no record of a run; must be the folder of a sweep")
     if parts:
-        return _chart(frames, parts, paper)
+        return _chart(frames, parts, paper) if "x" in parts else _print_cells(frames, parts)
     try:
         files = write_report(frames, options.config_dir, paper)
     except OSError as error:
@@ -83,8 +85,37 @@ def _parser() -> argparse.ArgumentParser:
     ).add_argument
     for row in rows(Path(__file__).with_name("chart.csv")):
         chart(row["option"], metavar=row["metavar"], help=row["help"])
-    chart("--where", metavar="COLUMN=VALUE", action="append", help="only this value; repeatable")
+    chart("--where", metavar="COLUMN=VALUE", action="append",
+          help="only this value; repeatable; without --x its result is printed")  # fmt: skip
     return parser
+
+
+def _print_cells(frames: SweepFrames, parts: dict[str, Any]) -> int:
+    """Print the result of the cells with the values `where`, and where their instances end."""
+    from ..chart import ChartError
+    from ..chart.question import chosen_rows
+    from ..conclusion import result
+    from ..figures import figure_module
+    from ..loaded import LoadedSweep
+
+    try:
+        rows = chosen_rows(LoadedSweep(frames).trials, _values(parts))
+    except ChartError as error:
+        return _refuse(str(error))
+    runs, history = (table[table["run"].isin(set(rows["run"]))]
+                     for table in (frames.runs, frames.history))  # fmt: skip
+    few = replace(frames, trials=frames.trials.loc[rows.index], runs=runs, history=history)
+    lines = result(few)
+    for name, table in figure_module(few.name).tables(few).items():
+        if name.endswith("_reached"):
+            lines += ["", *table.dropna(axis=1, how="all").to_string(index=False).splitlines()]
+    sys.stdout.write("".join(f"{one_line(line)}\n" for line in [*lines, frames.not_shown] if line))
+    return 1 if len(frames.incomplete) else 0
+
+
+def _values(parts: dict[str, Any]) -> dict[str, str]:
+    """Return column and value of each word of `--where`."""
+    return dict(word.partition("=")[::2] for word in parts.pop("where", ()))
 
 
 def _chart(frames: SweepFrames, parts: dict[str, Any], paper: bool) -> int:
@@ -93,7 +124,7 @@ def _chart(frames: SweepFrames, parts: dict[str, Any], paper: bool) -> int:
     from ..loaded import LoadedSweep
     from .write import write_chart
 
-    where = dict(word.partition("=")[::2] for word in parts.pop("where", ()))
+    where = _values(parts)
     try:
         chart = LoadedSweep(frames).chart(**parts, where=where)
         paths = write_chart(frames.directory, chart, paper)

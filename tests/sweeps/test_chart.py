@@ -1,5 +1,6 @@
 """Any column against any other: closed forms, what is left out, and questions without an answer."""
 
+import re
 import shutil
 from itertools import product
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ import pytest
 import attnsvm
 from attnsvm.sweeps import aggregate
 from attnsvm.sweeps.chart import ChartError, answer, asked
+from attnsvm.sweeps.report import main as report_command
 from attnsvm.sweeps.report import write_report
 from attnsvm.sweeps.statistics import LEVEL, summaries, wilson_interval
 from attnsvm.sweeps.style import paper
@@ -288,6 +290,23 @@ def test_the_command_and_the_call_give_the_same_numbers(sound, tmp_path):
     done = ran(str(folder), *words, cwd=tmp_path, command="attnsvm-report", code=2)
     assert done.stderr.count("\n") == 1
     assert "where data.d=9: must be one of 3, 4" in done.stderr
+
+
+def test_where_alone_prints_the_result_of_the_cells_with_a_value(sound, capsys):
+    """It writes nothing; the other axis is left, and a column that there is not is refused."""
+    before = sorted(sound.rglob("*"))
+    code = report_command([str(sound), "--where", "data.d=3"])
+    out = capsys.readouterr().out
+    trials = attnsvm.load(sound).trials
+    kept = trials[trials["data.d"] == 3]
+    assert code == 0
+    assert f"{len(kept)} instances" in out
+    assert "parameterization" in out
+    for value in kept["parameterization"].unique():
+        assert re.search(rf"^{value} ", out, re.MULTILINE)
+    assert sorted(sound.rglob("*")) == before
+    assert report_command([str(sound), "--where", "d=3"]) == 2
+    assert "did you mean data.d " in capsys.readouterr().err
 
 
 def test_a_plot_returns_axes_that_a_notebook_shows(sound):
