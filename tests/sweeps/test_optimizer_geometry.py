@@ -115,11 +115,7 @@ def test_without_margin_gaps_the_figures_say_so():
 
 
 def test_a_direction_that_drifts_has_not_settled():
-    """||W|| grows like the root of the steps; the gap is the same, or falls like 1 / log.
-
-    A gap that falls like 1 / ||W|| to 0.04 stays above 0.02; one that goes to 0.024 may not, nor
-    may one that falls as much as before, also by a little if it is near; one that rises does.
-    """
+    """The gap is the same, falls like 1 / log, turns, ends at 0.04 or near 0.02, falls on, rises."""
     steps = np.array([m * 10**e for e in range(1, 7) for m in (1, 2, 5)])
     length = steps**0.5
     curves = (
