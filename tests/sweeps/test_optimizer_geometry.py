@@ -115,7 +115,7 @@ def test_without_margin_gaps_the_figures_say_so():
 
 
 def test_a_direction_that_drifts_has_not_settled():
-    """The gap is the same, falls like 1 / log, turns, ends at 0.04 or near 0.02, falls on, rises."""
+    """The gap is the same, falls like 1 / log, turns, ends at 0.04 or near 0.02, falls, rises."""
     steps = np.array([m * 10**e for e in range(1, 7) for m in (1, 2, 5)])
     length = steps**0.5
     curves = (
