@@ -155,29 +155,15 @@ def test_only_one_claim_on_layers_allows_gradients_of_unseen_positions():
     assert without == {"positions that are not seen have no part in the gradient"}
 
 
-def test_margins_of_the_head():
-    """Of one sample with v^T x = 1 and another with Y v^T x = 1, 1.05, 1.2 and -1."""
-    others = np.array([1.0, 1.05, 1.2, -1.0])
-    arrays = {
-        "X": np.stack([np.array([[[1.0], [9.0]], [[9.0], [-other]]]) for other in others]),
-        "selected": np.array([[0, 1]] * 4),
-        "Y": np.array([[1.0, -1.0]] * 4),
-        "trained_v": np.ones((4, 1)),
-        "classifier_objective": np.ones(4),
-        "classifier_status": np.array(["solved"] * 3 + ["infeasible"]),
-    }
-    np.testing.assert_allclose(measures.head_margin_ratio(arrays), [1.0, 1.05, 1.2, np.inf])
-    np.testing.assert_allclose(measures.head_margin_gap(arrays), [0.0, 0.0, 0.0, NAN], atol=1e-12)
+@pytest.mark.parametrize("given", GIVEN["arrays"], ids=lambda given: given["measure"])
+def test_a_number_of_the_arrays_of_an_instance(given):
+    arrays = {name: np.array(values) for name, values in given["arrays"].items()}
+    found = getattr(measures, given["measure"])(arrays, *given.get("of", ()))
+    np.testing.assert_allclose(found, given["found"], rtol=1e-7, atol=1e-12)
 
 
-def test_the_direction_of_a_change_of_W():
-    W = np.array([[[[1.0, 3.0]], [[1.0, 8.0]], [[2.0, 6.0]]]])  # three steps of one instance
-    arrays = {"snapshots": W, "steps": [np.array([0, 5, 10])], "target": np.array([[[0.0, 1.0]]])}
-    for ends, expected in (((0, 0.5), 0.0), ((0.5, 1), 1 + 2 / np.sqrt(5))):
-        apart = measures.increment_apart(arrays, "target", *ends)
-        np.testing.assert_allclose(apart, [expected], rtol=1e-7, atol=1e-15)
-
-
-def test_the_part_of_a_matrix_outside_of_the_span_of_the_queries():
-    arrays = {"W": np.array([[[3.0, 0.0], [0.0, 4.0]]]), "Z": np.array([[[1.0, 0.0], [2.0, 0.0]]])}
-    np.testing.assert_allclose(measures.outside_queries(arrays, "W"), [0.8])
+def test_changes_of_a_curve_since_its_start_and_since_half_way():
+    curves = {"W_norm": [[5.0, 9.0, 1.0, 3.0], [5.0, 3.0, 6.0, 6.0], [5.0, 9.0, 1.0, NAN]]}
+    found = evidence("mixture", curves, (0, 3000, 5000, 10000))
+    np.testing.assert_array_equal(found.swing("W_norm"), [2.0, 0.0, NAN])
+    np.testing.assert_array_equal(found.change("W_norm"), [4.0, 2.0, NAN])
