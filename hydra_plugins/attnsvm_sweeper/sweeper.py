@@ -45,6 +45,9 @@ from hydra_plugins.attnsvm_sweeper._cells import CellComposer, Task
 
 log = logging.getLogger(__name__)
 
+JOBS = 64
+"""Jobs of joblib for each worker: more do not share the work better, and each has its cost."""
+
 
 @dataclass
 class AttnsvmSweeperConf:
@@ -52,7 +55,7 @@ class AttnsvmSweeperConf:
 
     _target_: str = "hydra_plugins.attnsvm_sweeper.sweeper.AttnsvmSweeper"
     max_batch_size: int | None = None
-    cells_per_job: int = 1
+    cells_per_job: int | None = None
     params: dict[str, str] | None = field(default_factory=dict)
 
 
@@ -91,15 +94,28 @@ def _words(key: str, value: str) -> list[str]:
     return [f"{key}={found[1]}", *fields] if found else [f"{key}={value}"]
 
 
+def _cells_of_a_job(cells: int, launcher: DictConfig) -> int:
+    """Return how many cells a job has by default."""
+    if "n_jobs" not in launcher:
+        return 1
+    from joblib import effective_n_jobs
+
+    return max(1, cells // (JOBS * effective_n_jobs(launcher.n_jobs)))
+
+
 class AttnsvmSweeper(Sweeper):
     """A grid of runs under one folder: `params`, overrides of a single value or several each.
 
     The launcher gets at most `max_batch_size` jobs at once, each of `cells_per_job` cells that are
-    run one after the other, each with its own record.
+    run one after the other, each with its own record. By default it is one; where joblib would have
+    more than `JOBS` for each worker, as many cells as that leaves.
     """
 
     def __init__(
-        self, max_batch_size: int | None, cells_per_job: int, params: dict[str, str] | None
+        self,
+        max_batch_size: int | None,
+        cells_per_job: int | None,
+        params: dict[str, str] | None,
     ) -> None:
         self.max_batch_size, self.cells_per_job = max_batch_size, cells_per_job
         self.params = params or {}
@@ -129,6 +145,7 @@ class AttnsvmSweeper(Sweeper):
         cells, configs = self._cells(_grid(given))
         self.folder = sweep_folder(self.composed, lambda: plan_digest(configs.values()))
         self.composed.hydra.sweep.dir = str(self.folder)
+        self.each = self.cells_per_job or _cells_of_a_job(len(cells), self.composed.hydra.launcher)
         self.jobs = self._launcher()
         if any(config.dry_run for config in configs.values()):
             log_plan(self.folder, cells, configs)
@@ -190,7 +207,7 @@ class AttnsvmSweeper(Sweeper):
         """Return the launcher; in jobs of several cells the callbacks are called for each cell."""
         self.job = Task(self.task, self.context, self.composed)
         context = self.context
-        if self.cells_per_job > 1:
+        if self.each > 1:
             context = HydraContext(context.config_loader, type(context.callbacks)())
         return Plugins.instance().instantiate_launcher(
             hydra_context=context, task_function=self.job, config=self.composed
@@ -199,8 +216,8 @@ class AttnsvmSweeper(Sweeper):
     def _launched(self, cells: list[list[str]]) -> Exception | None:
         """Run the cells in batches; return the exception that stopped the launcher, if any."""
         jobs = cells
-        if (each := self.cells_per_job) > 1:
-            jobs = self.job.pack(cells, each)
+        if self.each > 1:
+            jobs = self.job.pack(cells, self.each)
             log.info("%d runs in %d jobs", len(cells), len(jobs))
         size = self.max_batch_size or len(jobs)
         for first in range(0, len(jobs), size):
