@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from attnsvm import softmax_exact
+from attnsvm.optimizer.base import TINY
 from attnsvm.problem import ProblemBatch
 
 
@@ -71,7 +72,7 @@ def print_head(*columns: str) -> None:
     print("|---" * len(columns) + "|")
 
 
-LR, EPS = 0.1, 1e-300
+LR = 0.1
 FEW, LOOP_STEPS = 4, 20
 """Instances and steps of the autograd loop."""
 
@@ -107,7 +108,7 @@ def autograd_loop(
             )
             with torch.no_grad():
                 for V, g in zip(factors, gradients, strict=True):
-                    V -= LR * g / (g.norm(dim=(-2, -1), keepdim=True) + EPS)
+                    V -= LR * g / (g.norm(dim=(-2, -1), keepdim=True) + TINY)
         found.append(combined(factors).detach())
     return torch.stack(found)
 
@@ -144,7 +145,7 @@ def jax_training(
         def step(factors: Any, _: Any) -> Any:
             gradients = jax.grad(loss)(factors, *given)
             return [
-                V - LR * g / (jnp.linalg.norm(g, axis=(-2, -1), keepdims=True) + EPS)
+                V - LR * g / (jnp.linalg.norm(g, axis=(-2, -1), keepdims=True) + TINY)
                 for V, g in zip(factors, gradients, strict=True)
             ], None
 

@@ -1,5 +1,7 @@
 """`attnsvm.load`: the runs of folders as tidy tables, columns named as on the command line."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -16,6 +18,7 @@ from attnsvm.record.folder import read_solutions
 from .aggregate import SweepFrames
 from .aggregate import load as frames_of
 from .chart import Chart, Tables, answer, asked, shown
+from .chart.question import chosen_rows
 
 
 class LoadedSweep(Summarized):
@@ -103,8 +106,22 @@ class LoadedSweep(Summarized):
         ChartError
             If the question cannot be answered; the message says what it must be.
         """
-        tables = Tables(self.trials, self.history, self.runs, self.axes)
-        return answer(tables, asked(x, y, parts), [self.frames.not_shown, self.frames.left_out])
+        remarks = [self.frames.not_shown, self.frames.left_out]
+        return answer(self._tables, asked(x, y, parts), remarks)
+
+    def chosen(self, where: Mapping[str, str]) -> SweepFrames:
+        """Return the records of the instances with these values of columns.
+
+        ChartError if there are none, or no such column.
+        """
+        rows, frames = chosen_rows(self._tables, self.trials, where), self.frames
+        runs, history = (table[table["run"].isin(set(rows["run"]))]
+                         for table in (frames.runs, frames.history))  # fmt: skip
+        return replace(frames, trials=frames.trials.loc[rows.index], runs=runs, history=history)
+
+    @property
+    def _tables(self) -> Tables:
+        return Tables(self.trials, self.history, self.runs, self.axes)
 
     def plot(self, x: str, y: str, **parts: Any) -> Any:
         """Draw any column against any other; return matplotlib axes, (row, col).

@@ -94,8 +94,8 @@ def _words(key: str, value: str) -> list[str]:
     return [f"{key}={found[1]}", *fields] if found else [f"{key}={value}"]
 
 
-def _cells_of_a_job(cells: int, launcher: DictConfig) -> int:
-    """Return how many cells a job has by default."""
+def _default_job_size(cells: int, launcher: DictConfig) -> int:
+    """Return how many cells a job of the launcher has by default."""
     if "n_jobs" not in launcher:
         return 1
     from joblib import effective_n_jobs
@@ -112,10 +112,7 @@ class AttnsvmSweeper(Sweeper):
     """
 
     def __init__(
-        self,
-        max_batch_size: int | None,
-        cells_per_job: int | None,
-        params: dict[str, str] | None,
+        self, max_batch_size: int | None, cells_per_job: int | None, params: dict[str, str] | None
     ) -> None:
         self.max_batch_size, self.cells_per_job = max_batch_size, cells_per_job
         self.params = params or {}
@@ -145,7 +142,9 @@ class AttnsvmSweeper(Sweeper):
         cells, configs = self._cells(_grid(given))
         self.folder = sweep_folder(self.composed, lambda: plan_digest(configs.values()))
         self.composed.hydra.sweep.dir = str(self.folder)
-        self.each = self.cells_per_job or _cells_of_a_job(len(cells), self.composed.hydra.launcher)
+        self.job_size = self.cells_per_job or _default_job_size(
+            len(cells), self.composed.hydra.launcher
+        )
         self.jobs = self._launcher()
         if any(config.dry_run for config in configs.values()):
             log_plan(self.folder, cells, configs)
@@ -207,7 +206,7 @@ class AttnsvmSweeper(Sweeper):
         """Return the launcher; in jobs of several cells the callbacks are called for each cell."""
         self.job = Task(self.task, self.context, self.composed)
         context = self.context
-        if self.each > 1:
+        if self.job_size > 1:
             context = HydraContext(context.config_loader, type(context.callbacks)())
         return Plugins.instance().instantiate_launcher(
             hydra_context=context, task_function=self.job, config=self.composed
@@ -216,8 +215,8 @@ class AttnsvmSweeper(Sweeper):
     def _launched(self, cells: list[list[str]]) -> Exception | None:
         """Run the cells in batches; return the exception that stopped the launcher, if any."""
         jobs = cells
-        if self.each > 1:
-            jobs = self.job.pack(cells, self.each)
+        if self.job_size > 1:
+            jobs = self.job.pack(cells, self.job_size)
             log.info("%d runs in %d jobs", len(cells), len(jobs))
         size = self.max_batch_size or len(jobs)
         for first in range(0, len(jobs), size):

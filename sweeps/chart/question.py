@@ -146,22 +146,17 @@ def rows_for(tables: Tables, question: Question) -> pd.DataFrame:
         missing = [name for name in map(str, trials) if name in needed and name not in history]
         # "right": an instance without a history has a row, and so is counted
         trials = history.merge(trials[[*key, *missing]], "right", on=key)
-    used = [("y", question.y), *question.parts, *(("where", name) for name in question.where)]
-    for part, name in used:
+    for part, name in [("y", question.y), *question.parts]:
         if name not in trials:
             trials = trials.assign(**{name: _of_run(tables, part, name, trials)})
-    return chosen_rows(trials, question.where)
+    return chosen_rows(tables, trials, question.where)
 
 
-def chosen_rows(trials: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
+def chosen_rows(tables: Tables, trials: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
     """Return the rows with these values, given as words; ChartError if there is none."""
     for name, value in where.items():
-        _require(
-            "where",
-            name,
-            list(map(str, trials)),
-            "a column of the instances or a field of the config",
-        )
+        if name not in trials:
+            trials = trials.assign(**{name: _of_run(tables, "where", name, trials)})
         values = trials[name].dropna().unique()
         same = [one for one in values if _same(one, value)]
         if not same:

@@ -60,17 +60,8 @@ class Geometry:
     room: int = MOST_CURVES
 
     def tables(self, frames: SweepFrames) -> dict[str, pd.DataFrame]:
-        """Return the gaps in every norm, in the own one over the steps, tokens, and counts.
-
-        The norm of an optimizer is in the column `own`, "" where it is not known.
-        """
-        trials = certified(frames)
-        own = trials["optimizer"].map(OWN)
-        if "norm" in trials:
-            own = own.where(trials["optimizer"] != "steepest", trials["norm"])
-        own = own.where(trials["parameterization"] != "kq", own.map(OF_FACTORS))
-        trials = trials.assign(own=own.fillna(""))
-        keys = [*frames.axes.besides(), "own"]
+        """Return the gaps in every norm, in the own one over the steps, tokens, and counts."""
+        trials, keys = _with_own(certified(frames)), [*frames.axes.besides(), "own"]
         balls = {f"constrained_{norm}": f"ball of {norm}" for norm in BALLS}
         names = {name: str(name).removesuffix(GAP) for name in trials if str(name).endswith(GAP)}
         names |= {name: words for name, words in balls.items() if name in trials}
@@ -85,9 +76,14 @@ class Geometry:
             f"{self.name}_counts": outcomes(frames.trials, frames.axes),
         }
         if self.room > MOST_CURVES:
-            ends = trials.assign(reached=_reached(frames, trials))
-            found[f"{self.name}_reached"] = statistics.counts(ends, [*keys, "reached"])
+            found[f"{self.name}_reached"] = self.reached(frames)
         return found
+
+    def reached(self, frames: SweepFrames) -> pd.DataFrame:
+        """Return how many instances of each setting end where."""
+        trials = _with_own(certified(frames))
+        ends = trials.assign(reached=_reached(frames, trials))
+        return statistics.counts(ends, [*frames.axes.besides(), "own", "reached"])
 
     def draw(self, tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
         """Return the map and the curves, or several of each."""
@@ -101,6 +97,15 @@ class Geometry:
 
 SWEEPS = {name: Geometry(name) for name in ("optimizer_geometry", "optimizer_geometry_kq")}
 SWEEPS |= {name: Geometry(name, room=100) for name in ("atlas", "atlas_attention", "atlas_kq")}
+
+
+def _with_own(trials: pd.DataFrame) -> pd.DataFrame:
+    """Return the trials with the norm of each optimizer as `own`, "" where it is not known."""
+    own = trials["optimizer"].map(OWN)
+    if "norm" in trials:
+        own = own.where(trials["optimizer"] != "steepest", trials["norm"])
+    own = own.where(trials["parameterization"] != "kq", own.map(OF_FACTORS))
+    return trials.assign(own=own.fillna(""))
 
 
 def _reached(frames: SweepFrames, trials: pd.DataFrame) -> list[str]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -93,22 +92,17 @@ def _parser() -> argparse.ArgumentParser:
 def _print_cells(frames: SweepFrames, parts: dict[str, Any]) -> int:
     """Print the result of the cells with the values `where`, and where their instances end."""
     from ..chart import ChartError
-    from ..chart.question import chosen_rows
     from ..conclusion import result
     from ..figures import figure_module
     from ..loaded import LoadedSweep
 
     try:
-        rows = chosen_rows(LoadedSweep(frames).trials, _values(parts))
+        few = LoadedSweep(frames).chosen(_values(parts))
     except ChartError as error:
         return _refuse(str(error))
-    runs, history = (table[table["run"].isin(set(rows["run"]))]
-                     for table in (frames.runs, frames.history))  # fmt: skip
-    few = replace(frames, trials=frames.trials.loc[rows.index], runs=runs, history=history)
     lines = result(few)
-    for name, table in figure_module(few.name).tables(few).items():
-        if name.endswith("_reached"):
-            lines += ["", *table.dropna(axis=1, how="all").to_string(index=False).splitlines()]
+    if reached := getattr(figure_module(few.name), "reached", None):
+        lines += reached(few).dropna(axis=1, how="all").to_string(index=False).splitlines()
     sys.stdout.write("".join(f"{one_line(line)}\n" for line in [*lines, frames.not_shown] if line))
     return 1 if len(frames.incomplete) else 0
 
