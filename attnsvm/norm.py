@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from attnsvm.config import ConfigError
-from attnsvm.config.norm import NormName, family_of
+from attnsvm.config.norm import NormName, families_of
 from attnsvm.linalg.simd.svd import svd
 
 SMALL = 32
@@ -112,10 +113,51 @@ class Schatten(Norm):
         return math.pow(d, max(0.0, 1 / self.p - 0.5))
 
 
+class Hybrid(Norm):
+    """max(A(W_1), B(w_2)), w_2 the last column of W, as a bias, and W_1 all others.
+
+    Its dual is the sum A*(W_1) + B*(w_2), and the steepest direction that of each block: trained so
+    are weights by Muon and biases by signs (arXiv 2602.16340). A single column is w_2.
+    """
+
+    def __init__(self, weights: Norm, bias: Norm, total: bool = False) -> None:
+        self.weights, self.bias, self.total = weights, bias, total
+        self.name = f"{weights.name}+{bias.name}" + " as a sum" * total
+
+    def blocks(self, W: Any) -> list[tuple[Norm, Any]]:
+        """Return A with W_1, unless that has no column, and B with w_2."""
+        blocks = [(self.weights, W[..., :-1]), (self.bias, W[..., -1:])]
+        return blocks[W.shape[-1] == 1 :]
+
+    def value(self, W: Tensor) -> Tensor:
+        """Return the larger norm of a block, of the dual the sum."""
+        sizes = torch.stack([norm.value(block) for norm, block in self.blocks(W)], -1)
+        return sizes.sum(-1) if self.total else sizes.amax(-1)
+
+    @property
+    def dual(self) -> Hybrid:
+        """The sum of the dual norms; of that the maximum."""
+        return Hybrid(self.weights.dual, self.bias.dual, not self.total)
+
+    def steepest(self, M: Tensor) -> Tensor:
+        """Return the direction of each block; of the sum that of the one with the largest dual."""
+        steps = [norm.steepest(block) for norm, block in self.blocks(M)]
+        if self.total and len(steps) > 1:
+            first, last = (norm.dual.value(block) for norm, block in self.blocks(M))
+            keep = (first >= last).to(M)[..., None, None]
+            steps = [keep * steps[0], (1 - keep) * steps[1]]
+        return torch.cat(steps, -1)
+
+    def spread(self, d: int) -> float:
+        """Return a bound of it: of the sum the root of the sum of squares."""
+        sizes = self.weights.spread(d), self.bias.spread(d)
+        return math.hypot(*sizes) if self.total else max(sizes)
+
+
 def norm_of(name: str | Norm) -> Norm:
     """Return the norm itself, or the one of that name.
 
-    Names are frobenius, nuclear, spectral, max, l1, l<p> and schatten<p>, p > 1.
+    Names are frobenius, nuclear, spectral, max, l1, l<p> and schatten<p>, p > 1, and A+B of two.
 
     Raises
     ------
@@ -124,10 +166,11 @@ def norm_of(name: str | Norm) -> Norm:
     """
     if isinstance(name, Norm):
         return name
-    family = family_of(name)
-    if family is None:
+    families = families_of(name)
+    if families is None:
         raise ConfigError(f"norm={name}: {NormName().meant(name)}must be {NormName()}")
-    return (Entrywise if family[0] == "l" else Schatten)(family[1])
+    first, *second = ((Entrywise if family == "l" else Schatten)(p) for family, p in families)
+    return Hybrid(first, second[0]) if second else first
 
 
 def conjugate(p: float) -> float:

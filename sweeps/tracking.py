@@ -164,7 +164,7 @@ class Mlflow(Tracker):
         for key, value in config.items():
             self.client.log_param(made, key, value)
         for key, metric in metrics.items():
-            self.client.log_metric(made, key, metric)
+            self.client.log_metric(made, key.replace("+", "-"), metric)  # it allows no plus
         self.client.set_terminated(made)
 
     def log_files(self, name: str, files: Mapping[str, Path]) -> None:

@@ -51,20 +51,31 @@ def assert_infeasible(problem: SvmProblem, solution: SvmSolution) -> None:
 
 def norm(W: Tensor, name: str) -> Tensor:
     """Return the norm of each matrix."""
-    return torch.linalg.vector_norm(_values(W, name), ord=_exponent(name), dim=1)
+    return torch.stack([_norm(*block) for block in _blocks(W, name)]).amax(0)
 
 
 def dual_norm(M: Tensor, name: str) -> Tensor:
     """Return the norm dual to `name` of each matrix."""
-    p = _exponent(name)
-    q = {1.0: math.inf, math.inf: 1.0}.get(p) or p / (p - 1)
-    return torch.linalg.vector_norm(_values(M, name), ord=q, dim=1)
+    return torch.stack([_norm(*block, dual=True) for block in _blocks(M, name)]).sum(0)
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
     """Return normal numbers, the same for the same seed."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+def _blocks(W: Tensor, name: str) -> list[tuple[Tensor, str]]:
+    """Return all columns but the last with A, and that with B, of a norm A+B; any other alone."""
+    first, _, last = name.partition("+")
+    blocks = [(W[..., :-1], first), (W[..., -1:], last)][W.shape[-1] == 1 :]
+    return blocks if last else [(W, name)]
+
+
+def _norm(W: Tensor, name: str, dual: bool = False) -> Tensor:
+    p = _exponent(name)
+    q = {1.0: math.inf, math.inf: 1.0}.get(p) or p / (p - 1)
+    return torch.linalg.vector_norm(_values(W, name), ord=q if dual else p, dim=1)
 
 
 def _values(W: Tensor, name: str) -> Tensor:

@@ -1,5 +1,7 @@
 """Norms against their definition by duality, and steepest directions against random ones."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from tests.kkt import norm as by_definition
 from tests.kkt import normal
 
 NAMES = ["frobenius", "nuclear", "spectral", "max", "l1", "l1.75", "l3", "schatten1.5", "schatten4"]
+NAMES += ["spectral+max", "l1.75+frobenius"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -36,7 +39,7 @@ def test_the_steepest_direction_attains_the_dual_norm(name):
     assert not norm.steepest(0 * M).any()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", NAMES[:-1])  # of the last one it is only a bound
 def test_the_spread_bounds_the_norm_and_is_attained(name):
     norm = norm_of(name)
     W = torch.cat([normal(50, 4, 4), torch.ones(1, 4, 4).double(), torch.eye(4).double()[None]])
@@ -49,7 +52,22 @@ def test_the_spread_bounds_the_norm_and_is_attained(name):
     assert attained == pytest.approx(norm.spread(4), rel=1e-12)
 
 
-@pytest.mark.parametrize("name", ["l0.5", "l2", "schatten1", "linf", "l", "", "l1e3", "l101", "L1"])
+def test_the_dual_of_the_dual_is_the_norm():
+    """And its steepest direction, of a sum of two norms, lies in one block."""
+    norm, M = norm_of("spectral+max"), normal(40, 5, 4)
+    torch.testing.assert_close(norm.dual.dual.value(M), norm.value(M), rtol=0, atol=0)
+    best = norm.dual.steepest(M)
+    torch.testing.assert_close((M * best).sum((1, 2)), norm.value(M), rtol=1e-12, atol=0)
+    torch.testing.assert_close(norm.dual.value(best), torch.ones(40).double(), rtol=1e-12, atol=0)
+    assert (norm.dual.value(M) <= norm.dual.spread(5) * M.norm(dim=(1, 2))).all()
+
+
+NONE = ["l0.5", "l2", "schatten1", "linf", "l", "", "l1e3", "l101", "L1"]
+NONE += ["spectral+foo", "max+", "+max", "a+b+c", "max+max+max", "spectral + max"]
+
+
+@pytest.mark.parametrize("name", NONE)
 def test_what_is_no_norm_is_refused(name):
-    with pytest.raises(ConfigError, match=rf"norm={name}: (did you mean \w+\? )?must be frobenius"):
+    told = rf"norm={re.escape(name)}: (did you mean \w+\? )?must be frobenius .* two of them, A\+B"
+    with pytest.raises(ConfigError, match=told):
         norm_of(name)

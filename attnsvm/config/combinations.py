@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnsvm.config import groups
 from attnsvm.config.fields import ConfigError, shown
-from attnsvm.config.norm import family_of
+from attnsvm.config.norm import families_of
 from attnsvm.config.optimizer import NormalizedGDConfig
 from attnsvm.config.probe import ExcessRiskConfig, HeldOutConfig, MixtureConfig
 
@@ -51,6 +51,9 @@ def _of_groups(run: RunConfig) -> Broken:
             f"must be null with selection={tokens} and the nuclear norm: the SVM of several tokens "
             "is solved without a rank constraint; or svm.norms=[frobenius]",
         )
+    norm = _get(run, "optimizer.norm", "")
+    if "+" in norm and not isinstance(run.parameterization, groups.WConfig):
+        yield f"optimizer.norm={norm}", "must be one norm without + for K and Q: only W has a bias"
     if run.hypotheses and _get(run, "head.train"):
         must = "must be [] with head.train=True, which changes the scores"
         yield f"hypotheses={shown(run.hypotheses)}", must
@@ -82,8 +85,9 @@ def _of_groups(run: RunConfig) -> Broken:
 def _depending_on_the_basis(run: RunConfig) -> Iterator[str]:
     """Yield norms and classes of which it is not known that they are the same in any basis."""
     for norm in (*run.svm.norms, _get(run, "optimizer.norm", "frobenius")):
-        family = family_of(norm)
-        if norm != "frobenius" and family is not None and family[0] == "l":
+        families = families_of(norm) or ()
+        entrywise = any(kind == "l" for kind, _ in families)
+        if norm != "frobenius" and (entrywise or len(families) > 1):
             yield f"norm {norm}"
     optimizer, rule = run.optimizer, run.parameterization._target_
     replaced = optimizer._target_ != getattr(type(optimizer), "_target_", optimizer._target_)

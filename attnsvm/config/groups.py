@@ -265,11 +265,18 @@ class ClassesConfig(ClassifierConfig, name="classes", target="Classes"):
     points: str = "gaussian"
     margin: float = 0.5
     condition: float = 1.0
+    bias: bool = False
+
+    @property
+    def dimension(self) -> int:
+        """Return the dimension of tokens and queries, that of the bias included."""
+        return max(self.K, self.d + self.bias)
 
     def _broken(self) -> Broken:
-        for name, usual in (("margin", 0), ("condition", 1)):
+        for name, usual in (("margin", 0), ("condition", 1), ("bias", False)):
             if self.points == "rademacher" and getattr(self, name) != usual:
-                yield name, f"{usual} with points=rademacher: the entries of a point have one size"
+                must = f"{usual} with points=rademacher: the entries of a point have one size"
+                yield name, must.lower()
 
 
 class ContextsConfig(ClassifierConfig, name="contexts", target="Contexts"):

@@ -22,22 +22,32 @@ POWERS = "with 1 < p <= 100, p != 2 (frobenius), as in l1.75"
 
 
 class NormName:
-    """The allowed names of a norm: those of `NAMED`, l<p> of the entries and schatten<p>."""
+    """The allowed names of a norm: of `NAMED`, l<p> of the entries, schatten<p>, and A+B of two."""
 
     def holds(self, value: Any) -> bool:
         """Whether `value` is the name of a norm."""
-        return isinstance(value, str) and family_of(value) is not None
+        return isinstance(value, str) and families_of(value) is not None
 
     def meant(self, value: Any) -> str:
         """Return `did you mean NORM? ` for another name of a norm, or one similar to `value`."""
         return did_you_mean(OTHER_NAMES.get(str(value).lower(), str(value)), NAMED)
 
     def __str__(self) -> str:
-        return f"{' | '.join(NAMED)} | l<p> | schatten<p> {POWERS}"
+        return f"{' | '.join(NAMED)} | l<p> | schatten<p> {POWERS}, or two of them, A+B"
 
 
-def family_of(name: str) -> tuple[str, float] | None:
-    """Return the family, l (of the entries) or schatten, and p; None if there is no such norm."""
+Family = tuple[str, float]
+"""The family of a norm, l (of the entries) or schatten, and p."""
+
+
+def families_of(name: str) -> tuple[Family, ...] | None:
+    """Return the family of a norm, or those of A and of B of A+B; None if there is no such norm."""
+    found = [_family_of(part) for part in name.split("+")]
+    known = tuple(one for one in found if one is not None)
+    return known if len(known) == len(found) <= 2 else None
+
+
+def _family_of(name: str) -> Family | None:
     if name in NAMED:
         return NAMED[name]
     found = re.fullmatch(r"(l|schatten)(\d{1,3}(?:\.\d{1,6})?)", name, re.ASCII)

@@ -68,6 +68,7 @@ class SampleOptions(TypedDict, total=False):
     points: str
     margin: float
     condition: float
+    bias: bool
     contexts: int
     support: int
     train: bool

@@ -27,6 +27,10 @@ class Classes(Seeded):
     point is x_i = g_i + margin w_y: the teacher prefers the class y_i there by
     margin (1 - max_c w_y^T w_c) at least. With points=rademacher, g_i has instead the entries
     +-c_i / sqrt(d), all of one size, c_i uniform in [0.5, 1.5]: data of arXiv 2510.26303.
+
+    With a bias all points are moved by a vector that is uniform on the unit sphere, drawn last, and
+    have a further, last entry 1 / sqrt(d), the size of the others: the last column of W is a bias,
+    and some bias undoes the move.
     """
 
     def __init__(
@@ -37,8 +41,10 @@ class Classes(Seeded):
         margin: float,
         points: str = ClassesConfig.points,
         condition: float = ClassesConfig.condition,
+        bias: bool = ClassesConfig.bias,
     ) -> None:
         super().__init__(n, K, d)
+        self.bias = bias
         self.K, self.margin, self.points, self.condition = K, margin, points, condition
 
     def sample(self, head: Head, model: Model, trials: int, seed: int) -> ProblemBatch:
@@ -48,7 +54,11 @@ class Classes(Seeded):
 
     def draw(self, generator: Generator, head: Head) -> Drawn:
         """Draw points with labels."""
-        return classifier(*self.labelled(generator), self.K)
+        x, y = self.labelled(generator)
+        if not self.bias:
+            return classifier(x, y, self.K)
+        moved = pad(x + unit_vector(generator, self.d), (0, max(0, self.K - self.d - 1)))
+        return classifier(pad(moved, (0, 1), value=self.d**-0.5), y, self.K)
 
     def labelled(self, generator: Generator) -> tuple[Tensor, Tensor]:
         """Return points (n, d), float64, and their labels (n,), int64."""

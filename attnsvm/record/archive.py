@@ -125,8 +125,8 @@ def _top_folder(found: list[zipfile.ZipInfo]) -> str:
 # --- arrays ---------------------------------------------------------------------------------------
 
 MAX_ARRAYS = 1000
-NAME = re.compile(r"[^\W\d]\w*(\.\d\w*)?\.npy")
-"""An identifier; the name of a norm may have a decimal point, as in `l1.75_W`."""
+NAME = re.compile(r"[^\W\d]\w*(\.\d\w*)?(\+[^\W\d]\w*(\.\d\w*)?)?\.npy")
+"""An identifier; names of norms may have decimal points and one plus: `l1.75_W`, `l3+max_W`."""
 
 KINDS = "biufcU"
 """Kinds of type of an array: booleans, whole numbers, floats, complex numbers and words."""

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from attnsvm.display.pace import each
-from attnsvm.norm import Entrywise, Norm, norm_of
+from attnsvm.norm import Entrywise, Hybrid, Norm, norm_of
 from attnsvm.svm.problem import SvmProblem
 from attnsvm.svm.solution import Candidate, SvmStatus
 
@@ -127,6 +127,8 @@ def expression(norm: Norm, W: Any) -> Any:
 
     if hasattr(norm, "expression"):
         return norm.expression(W)
+    if isinstance(norm, Hybrid):
+        return cp.max(cp.hstack([expression(part, block) for part, block in norm.blocks(W)]))
     if isinstance(norm, Entrywise):
         return cp.norm(cp.vec(W, order="C"), "inf" if norm.p == math.inf else norm.p)
     kinds = {"nuclear": "nuc", "frobenius": "fro", "spectral": 2}

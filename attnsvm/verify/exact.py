@@ -17,7 +17,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from attnsvm.config.norm import family_of
+from attnsvm.config.norm import families_of
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.object_]
@@ -96,9 +96,18 @@ def root(x: Fraction) -> tuple[Fraction, Fraction]:
 def upper_bound(A: Exact, norm: str, dual: bool = False) -> tuple[Fraction, float]:
     """Return a rigorous upper bound of the norm, or of its dual, and its possible excess.
 
-    The bound is exact, or but 2^-100 above, for the entry-wise norms with p = 1, 2 and inf.
+    The bound is exact, or but 2^-100 above, for the entry-wise norms with p = 1, 2 and inf. Of A+B
+    it is the larger one of the blocks, and of the dual the sum.
     """
-    kind, p = named(norm, dual)
+    bounds = [
+        _upper_bound(Exact(A.integers[:, columns], A.exponent), kind, conjugate(p) if dual else p)
+        for kind, p, columns in blocks(norm, A.integers.shape[1])
+    ]
+    sizes, errors = zip(*bounds, strict=True)
+    return sum(sizes, Fraction(0)) if dual else max(sizes), max(errors)
+
+
+def _upper_bound(A: Exact, kind: str, p: float) -> tuple[Fraction, float]:
     magnitudes = np.abs(A.integers)
     unit = Fraction(2) ** A.exponent
     if kind == "l" and p in (1, math.inf):
@@ -113,27 +122,44 @@ def upper_bound(A: Exact, norm: str, dual: bool = False) -> tuple[Fraction, floa
     return Fraction(upper) * unit * Fraction(2) ** bits, error
 
 
-def named(norm: str, dual: bool = False) -> tuple[str, float]:
-    """Return the family, l (of the entries) or schatten, of a norm or of its dual, and its p."""
-    found = family_of(norm)
+def blocks(norm: str, d: int) -> list[tuple[str, float, slice]]:
+    """Return family, l (of the entries) or schatten, p and columns of each block of a norm.
+
+    Of A+B these are all columns but the last, and the last one; any other norm has one block.
+    """
+    found = families_of(norm)
     if found is None:
         raise RejectedError(f"norm {norm!r} is unknown")
-    kind, p = found
-    if dual:
-        p = math.inf if p == 1 else 1.0 if p == math.inf else p / (p - 1)
-    return kind, p
+    if len(found) == 1:
+        return [(*found[0], slice(None))]
+    return [(*found[0], slice(d - 1)), (*found[1], slice(d - 1, d))][d == 1 :]
 
 
-def spread(kind: str, p: float, d: int) -> float:
-    """Return the largest norm(W) / ||W||_F of d x d matrices."""
+def conjugate(p: float) -> float:
+    """Return q with 1/p + 1/q = 1."""
+    return math.inf if p == 1 else 1.0 if p == math.inf else p / (p - 1)
+
+
+def spread(norm: str, d: int) -> float:
+    """Return a bound of the largest norm(W) / ||W||_F of d x d matrices."""
+    return max(_spread(kind, p, d) for kind, p, _ in blocks(norm, d))
+
+
+def _spread(kind: str, p: float, d: int) -> float:
     return float(d ** max(0.0, (1 / p - 0.5) * (2 if kind == "l" else 1)))
 
 
 def computed(W: Array, norm: str) -> float:
     """Return norm(W) in floating point."""
-    kind, p = named(norm)
-    sizes = np.linalg.svd(W, compute_uv=False) if kind == "schatten" else W.ravel()
-    return _power_norm(np.asarray(sizes), p)
+    return max(
+        _power_norm(spectrum(W[:, at]) if kind == "schatten" else W[:, at], p)
+        for kind, p, at in blocks(norm, W.shape[1])
+    )
+
+
+def spectrum(A: Array) -> Array:
+    """Return the singular values."""
+    return np.asarray(np.linalg.svd(A, compute_uv=False))
 
 
 def _power_norm(x: Array, p: float) -> float:
@@ -159,14 +185,16 @@ def _schatten_upper(A: Array, p: float) -> tuple[float, float]:
     m eps |x|^T |y| (Higham, Accuracy and Stability of Numerical Algorithms, section 3.1), and
     covers the rounding of A itself. The true norm is at most as far below the computed one.
     """
-    U, s, Vt = np.linalg.svd(A)
-    d = len(A)
+    U, s, Vt = np.linalg.svd(A, full_matrices=False)
+    d = max(A.shape)
     gamma = 2 * (d + 2) * EPS
     residual = np.abs(A - (U * s) @ Vt) + gamma * (np.abs(A) + np.abs(U * s) @ np.abs(Vt))
     remainder = np.linalg.norm(residual) * (1 + d * d * EPS)
     stretch = math.prod(
-        math.sqrt(1 + np.linalg.norm(np.abs(Q.T @ Q - np.eye(d)) + gamma * np.abs(Q.T) @ np.abs(Q)))
+        math.sqrt(
+            1 + np.linalg.norm(np.abs(Q.T @ Q - np.eye(len(s))) + gamma * np.abs(Q.T) @ np.abs(Q))
+        )
         for Q in (U, Vt.T)
     )
-    main, rest = _power_norm(s, p), spread("schatten", p, d) * remainder
+    main, rest = _power_norm(s, p), _spread("schatten", p, d) * remainder
     return float((main * stretch + rest) * (1 + 8 * d * EPS)), float(main)

@@ -15,7 +15,6 @@ from attnsvm.verify.exact import (
     Array,
     Exact,
     RejectedError,
-    named,
     require,
     root,
     spread,
@@ -67,7 +66,7 @@ def _check_solved(stored: StoredSvm, rows: ExactRows) -> None:
     least = rows.least_margin(size)
     distance, _ = rows.repair
     lost = Fraction(rows.largest_scale(rows.inequality) * distance)
-    size += Fraction(spread(*named(stored.norm), len(stored.W)) * distance)
+    size += Fraction(spread(stored.norm, len(stored.W)) * distance)
     margin = Fraction(1) if least is None else least
     require(margin > lost and lost < 1, "equalities are violated by more than the margins allow")
     kappa = rows.kappa

@@ -13,6 +13,7 @@ from attnsvm.experiment import run
 from attnsvm.experiment.results import OK, marked
 from attnsvm.experiment.svms import separate_components
 from attnsvm.loss import Log
+from attnsvm.svm import single_token
 from attnsvm.sweeps.claims.arrays import odds_missed
 from benchmarks.svm import least
 from tests.config.test_config import composed
@@ -74,6 +75,24 @@ def test_points_are_of_the_kind_that_is_asked_for_and_separable():
     plain, long = (sample("classes", n=9, d=8, margin=0.0, condition=c).Z for c in (1.0, 1e4))
     spectrum = torch.tensor([10 ** (-2 * k / 7) for k in range(8)], dtype=torch.float64)
     torch.testing.assert_close(long, plain * spectrum, rtol=1e-14, atol=0)
+
+
+@pytest.mark.parametrize(("K", "d"), [(3, 5), (6, 2)])
+def test_a_bias_is_the_last_column_of_points_that_are_moved(K, d):
+    """Points and labels are those without, moved; some bias undoes the move."""
+    plain, moved = (sample("classes", n=9, K=K, d=d, trials=4, bias=b) for b in (False, True))
+    shift = (moved.Z[..., :d] - plain.Z[..., :d])[:, :1]
+    assert shift.norm(dim=2).numpy() == pytest.approx(1, rel=1e-6)  # drawn in float32
+    torch.testing.assert_close(moved.Z[..., :d], plain.Z[..., :d] + shift, rtol=0, atol=1e-15)
+    assert moved.d == max(K, d + 1)
+    assert (moved.Z[..., -1] == d**-0.5).all()
+    assert not moved.Z[..., d:-1].any()
+    y = plain.scores().argmax(-1)
+    W = torch.zeros(4, moved.d, moved.d).double()
+    W[:, :K, :d] = solve_svm(plain.X, plain.Z, y).W[:, :K, :d]
+    W[..., -1:] = -(W[..., :d] @ shift.mT) * d**0.5
+    margins = single_token(moved.X, moved.Z, moved.scores().argmax(-1)).margins(W)
+    assert margins.min() == pytest.approx(1, abs=1e-9)
 
 
 XOR = {"X": np.array([[0.0, 0], [1, 1], [0, 1], [1, 0]]) - 0.5, "y": np.array([0, 0, 1, 1])}

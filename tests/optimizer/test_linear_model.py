@@ -36,7 +36,20 @@ def of_length_one(parameters, lr, weight_decay=0.0):
     return signs(parameters, lr, weight_decay, lambda G: G / G.norm(dim=(1, 2), keepdim=True))
 
 
-OURS = {"signs": signs, "of_length_one": of_length_one}
+def muon_signum(parameters, lr, weight_decay, beta):
+    """Polar factors, on its range, of the momentum of all columns but the last; its signs there."""
+    M = torch.zeros_like(parameters[0])
+
+    def step(G):
+        M.mul_(beta).add_(G)
+        U, sigma, Vh = torch.linalg.svd(M[..., :-1], full_matrices=False)
+        U = U * (sigma > 1e-9 * sigma[..., :1])[..., None, :]
+        return torch.cat([U @ Vh, M[..., -1:].sign()], -1)
+
+    return signs(parameters, lr, weight_decay, step)
+
+
+OURS = {"signs": signs, "of_length_one": of_length_one, "muon_signum": muon_signum}
 CASES = beside(__file__)
 
 

@@ -136,6 +136,7 @@ def test_head_and_attention_train_together(head, name):
 
 
 NORMS = ["frobenius", "max", "l1", "spectral", "nuclear", "l1.75", "l3", "schatten1.5", "schatten4"]
+NORMS += ["spectral+max"]
 
 
 def moved(rule, V, G, log_scale=0.0, memory=None):

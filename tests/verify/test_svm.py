@@ -17,7 +17,9 @@ from tests.svm.instances import gaussian, spheres, stored_svms
 
 SHAPES = ((5, 5, 2), (3, 4, 4), (5, 5, 5), (6, 8, 10))
 CASES = {"frobenius": SHAPES, "nuclear": SHAPES}
-CASES |= dict.fromkeys(("max", "l1", "l1.75", "l3", "spectral", "schatten3"), ((3, 4, 5),))
+CASES |= dict.fromkeys(
+    ("max", "l1", "l1.75", "l3", "spectral", "schatten3", "spectral+max"), ((3, 4, 5),)
+)
 
 
 def proved_records():
@@ -186,7 +188,15 @@ def test_neither_torch_nor_anything_but_names_of_norms_is_imported():
 
 
 @pytest.mark.parametrize(
-    ("norm", "value"), [("max", 4.0), ("l1", 10.0), ("l3", 100.0 ** (1 / 3)), ("spectral", 5.0)]
+    ("norm", "value"),
+    [
+        ("max", 4.0),
+        ("l1", 10.0),
+        ("l3", 100.0 ** (1 / 3)),
+        ("spectral", 5.0),
+        ("l1+max", 4.0),
+        ("spectral+l3", 72.0 ** (1 / 3)),
+    ],
 )
 def test_bounds_of_norms_are_those_of_a_known_matrix(norm, value):
     A = np.array([[3.0, 4], [0, 0]] if norm == "spectral" else [[1.0, -2], [3, 4]])

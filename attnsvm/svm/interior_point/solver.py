@@ -42,6 +42,8 @@ from attnsvm.svm.solution import Candidate
 from attnsvm.svm.tolerances import CONVERGED_GAP, CONVERGED_GAP_LARGE
 
 CLARABEL = {"solver": "CLARABEL", "tol_gap_abs": 1e-11, "tol_gap_rel": 1e-11, "tol_feas": 1e-11}
+FIRST_ORDER = {"solver": "SCS", "eps": 1e-12, "max_iters": 20000}
+"""For a norm without cones: slow, but it keeps digits where Clarabel loses them."""
 
 TOLERANCES = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
 SIMPLEX = {"solver": "SCIPY", "scipy_options": {"method": "highs-ds", **TOLERANCES}}
@@ -143,8 +145,9 @@ def others(
     if norm.name == "nuclear" or norm.name.startswith("schatten"):
         return  # CVXPY narrows no bracket, or does not know the norm
     options = SIMPLEX if norm.name in ("max", "l1") else CLARABEL
-    program = reference.candidates(problem, norm, **options)
-    yield program.W, program.multipliers
+    for one in (options,) if known else (CLARABEL, FIRST_ORDER):
+        program = reference.candidates(problem, norm, **one)
+        yield program.W, program.multipliers
     if known and program.W.isfinite().all():
         yield from _near_face(problem, program.W, program.multipliers, norm)
 

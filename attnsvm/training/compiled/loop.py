@@ -1,7 +1,7 @@
 """The compiled training loop, where it applies: the same steps as the torch loop, much faster.
 
 It applies to W and (K, Q) on the CPU with gradient descent, with or without momentum, steepest
-descent in five norms, Muon and Adam; the exact gradient (for gradient descent of W without ridge
+descent in six norms, Muon and Adam; the exact gradient (for gradient descent of W without ridge
 the published one as well), heads that are sums of functions of projections, and the five losses.
 """
 
@@ -29,6 +29,7 @@ from attnsvm.training.compiled.steps import (
     ADAM,
     CODES,
     FROBENIUS,
+    HYBRID,
     L1,
     MAX,
     MUON,
@@ -66,6 +67,7 @@ def uncompiled(risk: Risk, optimizer: Optimizer) -> str:
         f"parameterization {type(rule).__name__}": type(rule) not in (W, KQ),
         f"loss {type(loss).__name__}": type(loss) not in LOSS_CODES,
         f"device {batch.X.device.type}": batch.X.device.type != "cpu",
+        "a bias of K and Q": type(rule) is KQ and _rule(optimizer) == HYBRID,
         "the training of a head": batch.head.train,
         f"head {type(batch.head).__name__}": batch.head.features(batch.X[:1], first) is None,
     }
@@ -107,7 +109,7 @@ def _update_of(risk: Risk, optimizer: FirstOrder) -> Update:
         log_beta=_log(beta),
         nesterov=getattr(optimizer, "nesterov", False),
         decays=optimizer.weight_decay > 0,
-        triangular=rule not in (MAX, L1, ADAM) and (of_gradient or not optimizer.ridge),
+        triangular=rule not in (MAX, L1, ADAM, HYBRID) and (of_gradient or not optimizer.ridge),
         direction=direction,
     )
 

@@ -20,11 +20,12 @@ from attnsvm.linalg.simd.svd import EPS, svd_columns
 from attnsvm.optimizer.base import TINY
 from attnsvm.training.compiled.gradient import Instance, Update, gradient, of_block
 
-PLAIN, FROBENIUS, MAX, L1, SPECTRAL, NUCLEAR, MUON, ADAM = range(8)
+PLAIN, FROBENIUS, MAX, L1, SPECTRAL, NUCLEAR, MUON, ADAM, HYBRID = range(9)
 """Codes of the rules: the gradient itself, the steepest direction in a norm, Muon's, Adam's."""
 
 CODES = {"frobenius": FROBENIUS, "max": MAX, "l1": L1, "spectral": SPECTRAL, "nuclear": NUCLEAR}
-"""Code of the steps in each norm."""
+CODES |= {"spectral+max": HYBRID}
+"""Code of the steps in each norm; spectral+max is of W alone."""
 
 
 class Direction(NamedTuple):
@@ -117,12 +118,11 @@ def steepest(
 ) -> None:
     """Overwrite G by its steepest direction, Muon's by `polynomials` of Newton and Schulz.
 
-    The work arrays are as long as G, its right singular vectors and its singular values.
+    Of a hybrid norm the last row of G = W^T, the bias, is overwritten by its signs. The work arrays
+    are as long as G, its right singular vectors and its singular values.
     """
     if rule == MAX:
-        g = G.flat
-        for j in range(len(g)):
-            g[j] = _sign(g[j])
+        _signs(G.flat)
     elif rule == L1:  # the first one of several largest entries
         g, largest, place = G.flat, fill(0.0), fill(-1.0)
         for j in range(len(g)):
@@ -132,6 +132,10 @@ def steepest(
         for j in range(len(g)):
             g[j] = where(place == j, _sign(g[j]), 0)
     else:
+        if rule == HYBRID:
+            last = G.shape[0] - 1
+            _signs(G[last])
+            G = G[:last]
         tall = G.T.T if G.shape[0] >= G.shape[1] else G.T  # of the same type; (p, q) with p >= q
         p, q = tall.shape
         if rule == MUON:
@@ -139,6 +143,13 @@ def steepest(
         else:
             U, V = reshaped(copy, (q, p)), reshaped(right, (q, q))
             _singular(tall, rule == NUCLEAR, U, V, sigma[:q])
+
+
+@njit(inline="always")
+def _signs(g: LaneArray) -> None:
+    """Overwrite entries by their signs."""
+    for j in range(len(g)):
+        g[j] = _sign(g[j])
 
 
 @njit(inline="always")
