@@ -68,8 +68,7 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
 def _blocks(W: Tensor, name: str) -> list[tuple[Tensor, str]]:
     """Return all columns but the last with A, and that with B, of a norm A+B; any other alone."""
     first, _, last = name.partition("+")
-    blocks = [(W[..., :-1], first), (W[..., -1:], last)][W.shape[-1] == 1 :]
-    return blocks if last else [(W, name)]
+    return [(W[..., :-1], first), (W[..., -1:], last)][W.shape[-1] == 1 :] if last else [(W, name)]
 
 
 def _norm(W: Tensor, name: str, dual: bool = False) -> Tensor:

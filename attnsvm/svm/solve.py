@@ -67,8 +67,8 @@ def solve_svm(
     selected : (B, n) integers
         The token alpha_i to be selected in each sample.
     norm : str or Norm
-        frobenius, nuclear, spectral, max, l1, l<p> or schatten<p>, as in l1.75; or a norm of your
-        own.
+        frobenius, nuclear, spectral, max, l1, l<p> or schatten<p>, as in l1.75; A+B, the larger of
+        A of all columns but the last and B of that, a bias; or a norm of your own.
     mask : (B, n, T) bool, optional
         The admissible tokens.
     gap : float in (0, 1e-2]
