@@ -122,7 +122,9 @@ def steepest(
     are as long as G, its right singular vectors and its singular values.
     """
     if rule == MAX:
-        _signs(G.flat)
+        g = G.flat
+        for j in range(len(g)):
+            g[j] = _sign(g[j])
     elif rule == L1:  # the first one of several largest entries
         g, largest, place = G.flat, fill(0.0), fill(-1.0)
         for j in range(len(g)):
@@ -134,7 +136,8 @@ def steepest(
     else:
         if rule == HYBRID:
             last = G.shape[0] - 1
-            _signs(G[last])
+            for j in range(G.shape[1]):
+                G[last, j] = _sign(G[last, j])
             G = G[:last]
         tall = G.T.T if G.shape[0] >= G.shape[1] else G.T  # of the same type; (p, q) with p >= q
         p, q = tall.shape
@@ -143,13 +146,6 @@ def steepest(
         else:
             U, V = reshaped(copy, (q, p)), reshaped(right, (q, q))
             _singular(tall, rule == NUCLEAR, U, V, sigma[:q])
-
-
-@njit(inline="always")
-def _signs(g: LaneArray) -> None:
-    """Overwrite entries by their signs."""
-    for j in range(len(g)):
-        g[j] = _sign(g[j])
 
 
 @njit(inline="always")
