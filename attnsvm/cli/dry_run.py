@@ -92,7 +92,7 @@ def parts(config: RunConfig) -> dict[str, int]:
 
 def _kind(norm: str) -> str:
     """Return a norm with a name, or the family of one with another exponent."""
-    return norm if norm in ("", *NAMED) else f"{norm.rstrip('.0123456789')}<p>"
+    return norm if norm in ("", *NAMED) or "+" in norm else f"{norm.rstrip('.0123456789')}<p>"
 
 
 @cache

@@ -111,10 +111,10 @@ def _program(
     import cvxpy as cp
 
     W, groups = cp.Variable(size), []
-    for count, relation in ((m, operator.ge), (r, operator.eq)):
+    for count, relation in ((m, operator.le), (r, operator.eq)):  # of h first: signs of duals
         if count:
             G, h = cp.Parameter((count, size[0] * size[1])), cp.Parameter(count)
-            groups.append((G, h, relation(G @ cp.vec(W, order="C"), h)))
+            groups.append((G, h, relation(h, G @ cp.vec(W, order="C"))))
     problem = cp.Problem(
         cp.Minimize(expression(norm, W)), [constraint for _, _, constraint in groups]
     )
