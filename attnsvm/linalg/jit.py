@@ -7,11 +7,13 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from functools import partial
 from hashlib import sha256
 from inspect import getsource
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -184,6 +186,21 @@ def announced(what: str, seconds: int) -> Iterator[None]:
             yield
     finally:
         _CURRENT.reset(token)
+
+
+def in_parts(work: Callable[[int, int], Any], count: int, parts: int) -> list[Any]:
+    """Return work(first, end) of so many parts of range(count), at most one for each core.
+
+    They run in threads, in the context of the call, hence compilation is announced.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    parts = max(1, min(cores, count, parts))
+    ends = list(pairwise(count * k // parts for k in range(parts + 1)))
+    if parts == 1:
+        return [work(0, count)]
+    contexts = [copy_context() for _ in ends]
+    with ThreadPoolExecutor(parts) as pool:
+        return list(pool.map(lambda context, part: context.run(work, *part), contexts, ends))
 
 
 class _Announcement(Listener):  # type: ignore[misc]

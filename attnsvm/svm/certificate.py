@@ -54,10 +54,9 @@ def certify(
     a, lower, sigma_dual = lower_bound(problem, candidate.multipliers, norm)
     kappa = sigma.norm(dim=1) * problem.scale.amax(dim=1) * condition
     beyond = held & (tolerances.ROUNDING * kappa > tolerances.MAX_GAP)
-    upper = torch.where(W.isnan().any(dim=(1, 2)) | beyond, torch.inf, upper)
-    W[~upper.isfinite()] = torch.nan
-    min_margin = torch.where(upper.isfinite(), min_margin, -torch.inf)
-    kappa = torch.where(upper.isfinite(), kappa, torch.inf)
+    upper = torch.where(_largest(W).isnan() | beyond, torch.inf, upper)
+    if not (found := upper.isfinite()).all():
+        W[~found], min_margin[~found], kappa[~found] = torch.nan, -torch.inf, torch.inf
     target = torch.clamp(tolerances.ROUNDING * kappa, min=gap, max=tolerances.MAX_GAP)
     trivial = problem.trivial
     reached = torch.where(trivial, 0.0, upper / lower - 1).nan_to_num(torch.inf, torch.inf)
@@ -67,7 +66,7 @@ def certify(
     least = (problem.required(upper) * a).sum(dim=1).clamp(min=0.0)
     spread = (upper - least).clamp(min=0.0) + rounding * upper
     slack = spread / (rank_tolerance * sigma[:, 0])
-    bound = _rank_bound(problem, sigma_dual, slack, norm, trivial, upper.isfinite())
+    bound = _rank_bound(problem, sigma_dual, slack, norm, trivial, found)
     rank = _decided_rank(sigma, rank_tolerance, bound if norm.name == "nuclear" else None)
     return Verdict(
         W,
@@ -75,7 +74,7 @@ def certify(
         _statuses(certificate, trivial),
         min_margin,
         kappa,
-        torch.where(upper.isfinite()[:, None], sigma, torch.nan),
+        torch.where(found[:, None], sigma, torch.nan),
         torch.where(reached <= tolerances.RANKED_GAP, rank, -1),
         bound,
     )
@@ -115,10 +114,12 @@ def _least_margin_one(problem: SvmProblem, W: Tensor, norm: Norm) -> tuple[Tenso
     feasible = proved & (residual <= tolerances.MAX_RESIDUAL) & (mu / stretch >= 1 - 1e-9)
     trivial = problem.trivial
     W /= stretch[:, None, None]
-    W[~feasible] = torch.nan
-    W[trivial] = 0.0
-    mu = torch.where(feasible, mu / stretch, -torch.inf)
-    return W, torch.where(trivial, torch.inf, mu), torch.where(trivial, 0.0, residual)
+    mu = mu / stretch
+    if not feasible.all():
+        W[~feasible], mu[~feasible] = torch.nan, -torch.inf
+    if trivial.any():
+        W[trivial], mu[trivial], residual[trivial] = 0.0, torch.inf, 0.0
+    return W, mu, residual
 
 
 def _repair(problem: SvmProblem, W: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -212,6 +213,8 @@ def _upper(
         size = norm.of_spectrum(sigma)
     else:
         size, rest = norm.value(W.nan_to_num(0.0)), torch.zeros_like(rest)
+    if not distance.any():
+        return size + spread * rest
     scaled = problem.separating & problem.homogeneous[:, None]
     lost = torch.where(scaled, problem.scale / problem.h, 0.0).amax(dim=1) * distance
     upper = (size + spread * (rest + distance)) / (1 - lost)
@@ -376,5 +379,5 @@ def _rank_bound(
 
 
 def _largest(W: Tensor) -> Tensor:
-    """Return max |w_ij|, (B,), without a copy of W; NaN where W has a NaN."""
-    return torch.linalg.vector_norm(W, ord=torch.inf, dim=(1, 2))
+    """Return max |w_ij|, (B,); NaN where W has a NaN."""
+    return W.abs().amax(dim=(1, 2))

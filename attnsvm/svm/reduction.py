@@ -110,11 +110,12 @@ def _unit(x: Tensor, ordinary: int) -> tuple[Tensor, Tensor, Tensor]:
 
     The largest entry is in [1/2, 1), or ordinary already: then s = 0.
     """
-    largest = torch.linalg.vector_norm(x.flatten(1), ord=torch.inf, dim=1)
+    largest = x.abs().flatten(1).amax(dim=1)
+    kept = (largest >= 2.0 ** (-ordinary - 1)) & (largest < 2.0**ordinary)
+    if kept.all():
+        return x, torch.zeros_like(largest, dtype=torch.int32), kept
     finite, exponent = largest.isfinite(), -torch.frexp(largest).exponent
-    exponent = torch.where(finite & (exponent.abs() > ordinary), exponent, 0)
-    if not exponent.any():
-        return x, exponent, finite
+    exponent = torch.where(finite & ~kept, exponent, 0)
     scaled = times_power(x, exponent)
     same = (times_power(scaled, -exponent) == x).flatten(1).all(dim=1)
     return scaled, exponent, finite & same

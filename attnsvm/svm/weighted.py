@@ -74,9 +74,10 @@ def weighted(method: Method, norm: Norm, problem: SvmProblem) -> Candidate:
     one for every norm(W).
     """
     if problem.relief is None:
-        ones = ((problem.h == 1) | ~problem.inequality).all()
+        if ((problem.h == 1) | ~problem.inequality).all():
+            return method(problem)
         direct = ~problem.homogeneous & problem.limits.any(dim=1)
-        if ones or direct.all():
+        if direct.all():
             return method(problem)
         if direct.any():
             parts = [at.nonzero()[:, 0] for at in (direct, ~direct)]

@@ -18,13 +18,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnsvm.display.pace import each
-from attnsvm.linalg.jit import announced
+from attnsvm.linalg.jit import announced, in_parts
 from attnsvm.svm.equalities import contradiction, eliminate
 from attnsvm.svm.frobenius import active_set
 from attnsvm.svm.problem import EQUALITY, SvmProblem, power_of_two
 from attnsvm.svm.solution import Candidate
 
 Array = NDArray[np.float64]
+
+SHARED = 2**21
+"""Instances times N^3 of a part of the batch: with less, another core costs more than it saves."""
 
 NOISE = 1e-15
 """Multipliers of unit rows below this, relative to the largest, are rounding noise."""
@@ -39,8 +42,9 @@ def least_norm(problem: SvmProblem) -> Candidate:
     problem = problem if device.type == "cpu" else problem.to("cpu")
     a, optimal = from_gram(problem)
     W, ray = problem.combine(a), torch.full_like(a, torch.nan)
-    if not optimal.all():
-        W[~optimal], a[~optimal] = torch.nan, torch.nan
+    if optimal.all():
+        return Candidate(W.to(device), a.to(device), ray.to(device))
+    W[~optimal], a[~optimal] = torch.nan, torch.nan
     left = (~optimal & (problem.h != 0).any(dim=1)).nonzero()[:, 0]
     rows = problem.take(left)
     for k, b in enumerate(each("instance", left.tolist())):
@@ -52,22 +56,16 @@ def least_norm(problem: SvmProblem) -> Candidate:
 
 
 def from_gram(problem: SvmProblem) -> tuple[Tensor, Tensor]:
-    """Return multipliers (B, N) and whether they are optimal (B,), from K = (D D^T) o (Z Z^T).
+    """Return multipliers (B, N) and whether they are optimal (B,), from Gram matrices."""
+    (B, N), D, Z = problem.h.shape, problem.D, problem.Z
+    arrays = [x.cpu().numpy() for x in (D @ D.mT, Z @ Z.mT, problem.h, problem.kind)]
 
-    Rows are divided by ||d_k|| ||z_k|| rounded to a power of two, which is exact.
-    """
-    (B, N), n = problem.h.shape, problem.n
-    unit_d, unit_z = (power_of_two(x.norm(dim=2)) for x in (problem.D, problem.Z))
-    D, Z = problem.D / unit_d[..., None], problem.Z / unit_z[..., None]
-    K = D @ D.mT
-    K.view(B, n, N // n, n, N // n).mul_((Z @ Z.mT)[:, :, None, :, None])
-    unit = unit_d * unit_z.repeat_interleave(N // n, dim=1)
-    size = power_of_two((problem.h / unit).abs().amax(dim=1, keepdim=True))
-    arrays = (x.cpu().numpy() for x in (K, problem.h / unit / size, problem.kind))
+    def found(first: int, end: int) -> tuple[Array, NDArray[np.bool_]]:
+        return active_set.solve_each(*(x[first:end] for x in arrays))
+
     with announced("solver of the Frobenius norm", 4):
-        found = active_set.solve_each(*arrays)
-    a, optimal = (torch.from_numpy(x).to(K.device) for x in found)
-    return a * size / unit, optimal
+        a, optimal = map(np.concatenate, zip(*in_parts(found, B, B * N**3 // SHARED), strict=True))
+    return torch.from_numpy(a).to(D.device), torch.from_numpy(optimal).to(D.device)
 
 
 def _from_rows(

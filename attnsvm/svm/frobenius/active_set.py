@@ -7,6 +7,8 @@ conditioning is ordinary. An instance whose bracket is not tight is solved again
 which is slower.
 """
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,54 +23,84 @@ REORDERED = {"reassoc", "contract"}  # sums may be reordered, so that they use v
 
 
 @compiled(fastmath=REORDERED, nogil=True)
-def solve_each(K: Array, h: Array, kind: NDArray[np.int8]) -> tuple[Array, NDArray[np.bool_]]:
+def solve_each(
+    of_d: Array, of_z: Array, h: Array, kind: NDArray[np.int8]
+) -> tuple[Array, NDArray[np.bool_]]:
     """Return multipliers (B, N) and whether they are optimal (B,).
 
-    K (B, N, N) are Gram matrices of rows of unit norm, h (B, N) their right-hand sides, and kind
-    (B, N) is that of `SvmProblem`.
+    `of_d` (B, N, N) and `of_z` (B, n, n) are the Gram matrices of the d_k and of the queries, each
+    of which N / n rows in turn share. h and kind, (B, N), are those of `SvmProblem`.
     """
     B, N = h.shape
     a = np.zeros((B, N))
     optimal = np.zeros(B, np.bool_)
-    A, L = np.empty((N, N)), np.empty((N, N))
+    K, A, L, V = np.empty((N, N)), np.empty((N, N)), np.empty((N, N)), np.empty((N, N))
     y, u, s, w = np.empty(N), np.empty(N), np.empty(N), np.empty(N)
+    unit, unit_h = np.empty(N), np.empty(N)
     support, old, barred = np.empty(N, np.int64), np.empty(N, np.int64), np.empty(N, np.bool_)
     for b in range(B):
+        size = scaled_gram(of_d[b], of_z[b], h[b], K, unit, unit_h)
         for k in range(N):
             barred[k] = kind[b, k] != 1
             for j in range(N):
-                A[k, j] = K[b, k, j] + h[b, k] * h[b, j]
-        size = active_set(A, h[b], kind[b], L, y, u, s, w, support, old, barred)
-        if size > 0:
-            optimal[b] = solve_on_support(K[b], h[b], kind[b], L, y, s, w, support, size, a[b])
+                A[k, j] = K[k, j] + unit_h[k] * unit_h[j]
+        m = active_set(A, unit_h, kind[b], L, V, y, u, s, w, support, old, barred)
+        if m > 0:
+            optimal[b] = solve_on_support(K, unit_h, kind[b], L, y, u, s, w, support, m, a[b])
+            for k in range(N):
+                a[b, k] *= size / unit[k]
     return a, optimal
+
+
+@subroutine
+def scaled_gram(of_d: Array, of_z: Array, h: Array, K: Array, unit: Array, unit_h: Array) -> float:
+    """Write K = (D D^T) o (Z Z^T) and h of rows of norm about one, and the powers of two taken out.
+
+    Returned is the one that makes the largest h_k about one.
+    """
+    N, largest = len(h), 0.0
+    R = N // len(of_z)
+    for k in range(N):
+        unit[k] = power_of_two(of_d[k, k] * of_z[k // R, k // R], 2)
+        unit_h[k] = h[k] / unit[k]
+        largest = max(largest, abs(unit_h[k]))
+    size = power_of_two(largest, 1)
+    for k in range(N):
+        unit_h[k] /= size
+        for i in range(len(of_z)):
+            of_queries = of_z[k // R, i] / unit[k]
+            for j in range(i * R, (i + 1) * R):
+                K[k, j] = of_d[k, j] * of_queries / unit[j]
+    return size
+
+
+@subroutine
+def power_of_two(x: float, root: int) -> float:
+    """Return a power of two near the square root of x > 0, or with root 1 near x; of 0 it is 1."""
+    return math.ldexp(1.0, math.frexp(x)[1] // root) if x > 0 else 1.0
 
 
 @subroutine(fastmath=REORDERED)
 def active_set(
-    A: Array, h: Array, kind: NDArray[np.int8], L: Array, y: Array, u: Array, s: Array, w: Array,
-    support: Integers, old: Integers, barred: NDArray[np.bool_],
+    A: Array, h: Array, kind: NDArray[np.int8], L: Array, V: Array, y: Array, u: Array, s: Array,
+    w: Array, support: Integers, old: Integers, barred: NDArray[np.bool_],
 ) -> int:  # fmt: skip
     """Write the support of the solution of A u = h; return its size, 0 if the method fails.
 
-    All others but `kind` are work arrays; `barred` says which rows must not enter at first.
+    All others but `kind` are work arrays; `barred` says which rows must not enter at first. `w` is
+    h - A u at the solution u on the support.
     """
     N = len(h)
     m = 0
+    w[:] = h
     for k in range(N):
         if kind[k] == 2:
-            if not append(A, h, L, y, support, m, k):
+            if not append(A, h, L, V, y, w, support, m, k):
                 return 0  # dependent equalities: to be solved from the rows
             m += 1
     fixed = m
     back_substitute(L, y, m, u)
     for _ in range(4 * N + 10):
-        for k in range(N):
-            w[k] = h[k]
-        for j in range(m):
-            row, u_j = A[support[j]], u[j]
-            for k in range(N):
-                w[k] -= u_j * row[k]
         entering, most = -1, 1e-13
         for k in range(N):
             if not barred[k] and w[k] > most:
@@ -76,13 +108,13 @@ def active_set(
         if entering < 0:
             return m
         barred[entering] = True
-        if not append(A, h, L, y, support, m, entering):
+        if not append(A, h, L, V, y, w, support, m, entering):
             continue  # linearly dependent on the support
         u[m] = 0.0
         m += 1
         back_substitute(L, y, m, s)
         while _least(s, fixed, m) <= 0.0:  # of the multipliers of the inequalities
-            m = retreat(A, h, L, y, support, old, u, s, fixed, m, barred)
+            m = retreat(A, h, L, V, y, w, support, old, u, s, fixed, m, barred)
             back_substitute(L, y, m, s)
         for j in range(m):
             u[j] = s[j]
@@ -90,22 +122,29 @@ def active_set(
 
 
 @subroutine(fastmath=REORDERED)
-def append(A: Array, h: Array, L: Array, y: Array, support: Integers, m: int, k: int) -> bool:
-    """Grow L L^T = A_PP and L y = h_P by row k; False (and no change) if k is dependent."""
-    pivot, right = A[k, k], h[k]
-    for i in range(m):
-        x = A[k, support[i]]
-        for j in range(i):
-            x -= L[i, j] * L[m, j]
-        x /= L[i, i]
-        L[m, i] = x
-        pivot -= x * x
-        right -= x * y[i]
-    if pivot <= DEPENDENT_PIVOT * A[k, k]:
+def append(
+    A: Array, h: Array, L: Array, V: Array, y: Array, w: Array, support: Integers, m: int, k: int
+) -> bool:
+    """Grow L L^T = A_PP, L V = A_P and L y = h_P by row k, and w = h - V^T y with it.
+
+    False (and no change) if k is dependent. The column k of V is the new row of L.
+    """
+    row, right = V[m], h[k]
+    for i in range(len(h)):
+        row[i] = A[k, i]
+    for j in range(m):
+        x = V[j, k]
+        L[m, j] = x
+        right -= x * y[j]
+        for i in range(len(h)):
+            row[i] -= x * V[j, i]
+    if row[k] <= DEPENDENT_PIVOT * A[k, k]:
         return False
-    L[m, m] = np.sqrt(pivot)
-    y[m] = right / L[m, m]
-    support[m] = k
+    root = np.sqrt(row[k])
+    L[m, m], y[m], support[m] = root, right / root, k
+    for i in range(len(h)):
+        row[i] /= root
+        w[i] -= y[m] * row[i]
     return True
 
 
@@ -131,8 +170,8 @@ def _least(s: Array, first: int, end: int) -> float:
 
 @subroutine(fastmath=REORDERED)
 def retreat(
-    A: Array, h: Array, L: Array, y: Array, support: Integers, old: Integers, u: Array, s: Array,
-    fixed: int, m: int, barred: NDArray[np.bool_],
+    A: Array, h: Array, L: Array, V: Array, y: Array, w: Array, support: Integers, old: Integers,
+    u: Array, s: Array, fixed: int, m: int, barred: NDArray[np.bool_],
 ) -> int:  # fmt: skip
     """Move u towards s until a multiplier vanishes, drop those that do; return the new size."""
     step, leaving = 1.0, -1
@@ -144,11 +183,14 @@ def retreat(
     for j in range(m):
         u[j] += step * (s[j] - u[j])
         old[j] = support[j]
+    for j in range(leaving, m):
+        for i in range(len(h)):
+            w[i] += y[j] * V[j, i]
     u[leaving] = 0.0
     size, m = m, leaving
     for j in range(leaving, size):
         keep = j < fixed or u[j] > 0.0
-        if keep and append(A, h, L, y, support, m, old[j]):
+        if keep and append(A, h, L, V, y, w, support, m, old[j]):
             u[m] = u[j]
             m += 1
         else:
@@ -158,26 +200,29 @@ def retreat(
 
 @subroutine(fastmath=REORDERED)
 def solve_on_support(
-    K: Array, h: Array, kind: NDArray[np.int8], L: Array, y: Array, s: Array, margins: Array,
-    support: Integers, m: int, a: Array,
+    K: Array, h: Array, kind: NDArray[np.int8], L: Array, y: Array, u: Array, s: Array,
+    margins: Array, support: Integers, m: int, a: Array,
 ) -> bool:  # fmt: skip
-    """Set a from K_PP a_P = h_P, refined once; return whether its bracket is tight."""
-    N = len(h)
-    for k in range(N):
-        margins[k] = 0.0
+    """Set a from K_PP a_P = h_P, refined once; return whether its bracket is tight.
+
+    With A = K + h h^T, A u = h and A x = r,  K^{-1} r = x + u h^T x / (1 - h^T u).
+    """
+    N, rest = len(h), 1.0
+    margins[:] = 0.0
     for i in range(m):
-        if not append(K, h, L, y, support, i, support[i]):
-            return False
-    for refined in range(2):
-        if refined:
-            for i in range(m):
-                y[i] = h[support[i]] - margins[support[i]]
-                for j in range(i):
-                    y[i] -= L[i, j] * y[j]
-                y[i] /= L[i, i]
+        rest -= h[support[i]] * u[i]
+    for _ in range(2):
+        share = 0.0
+        for i in range(m):
+            y[i] = h[support[i]] - margins[support[i]]
+            for j in range(i):
+                y[i] -= L[i, j] * y[j]
+            y[i] /= L[i, i]
         back_substitute(L, y, m, s)
         for i in range(m):
-            row, s_i = K[support[i]], s[i]
+            share += h[support[i]] * s[i] / rest
+        for i in range(m):
+            row, s_i = K[support[i]], s[i] + share * u[i]
             a[support[i]] += s_i
             for k in range(N):
                 margins[k] += s_i * row[k]

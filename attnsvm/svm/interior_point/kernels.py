@@ -1,16 +1,12 @@
 """Eight instances at a time, one in each lane: what the compiled methods of all cones share."""
 
-import os
 from collections import namedtuple
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
 
-from attnsvm.linalg.jit import announced, subroutine
+from attnsvm.linalg.jit import announced, in_parts, subroutine
 from attnsvm.linalg.simd import blocks, cholesky
 from attnsvm.linalg.simd.arithmetic import fill, maximum, minimum, where
 from attnsvm.linalg.simd.array import LaneArray, arrays
@@ -91,17 +87,9 @@ def best_of_blocks(cone: Cone[Any], x: Any, gap: float) -> Best:
         system = LaneArray.several((N, N), (N, N), (N,), (N,), (N,), (N, PANEL))
         method.solve(*here, step, work, gap, *cone.options(), System(*system))
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     count = len(best.upper)
-    workers = max(1, min(cores, count, count * N**2 // SHARED))
-    parts = list(pairwise(count * k // workers for k in range(workers + 1)))
     with announced(f"solver of the {cone.norm.name} norm", cone.compiled_in_s):
-        if workers == 1:
-            solve(0, count)
-        else:
-            contexts = [copy_context() for _ in parts]  # in which compilation is announced
-            with ThreadPoolExecutor(workers) as pool:
-                list(pool.map(lambda context, part: context.run(solve, *part), contexts, parts))
+        in_parts(solve, count, count * N**2 // SHARED)
     W, a, upper, lower = (of_blocks(array, B) for array in best)
     return Best(W, a[..., None], upper[..., None], lower[..., None])
 
