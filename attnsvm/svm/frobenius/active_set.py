@@ -211,6 +211,8 @@ def solve_on_support(
     margins[:] = 0.0
     for i in range(m):
         rest -= h[support[i]] * u[i]
+    if rest <= 0.0:
+        return False
     for _ in range(2):
         share = 0.0
         for i in range(m):
