@@ -40,7 +40,7 @@ def provenance(config: RunConfig, command: list[str]) -> dict[str, Any]:
         "git_revision": git_revision(Path(__file__).parent),
         "code": code_digest("attnsvm", *config.extensions),
         "extension_code": extension_code(config),
-        "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
+        "packages": _versions(),
         "python": platform.python_version(),
         "hardware": {
             "machine": platform.machine(),
@@ -50,6 +50,12 @@ def provenance(config: RunConfig, command: list[str]) -> dict[str, Any]:
         "slurm": {name: os.environ[key] for name, key in SLURM.items() if key in os.environ},
         "started_s": time.time(),
     }
+
+
+@cache
+def _versions() -> dict[str, str]:
+    """Return the version of each package; a process reads them once."""
+    return {name: importlib.metadata.version(name) for name in PACKAGES}
 
 
 @cache

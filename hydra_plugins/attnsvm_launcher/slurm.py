@@ -29,7 +29,7 @@ from attnsvm.config import ConfigError
 from attnsvm.config.compose import validated
 from attnsvm.config.identity import run_name
 from attnsvm.record import CorruptRecordError, locked, read_json, write_json
-from hydra_plugins.attnsvm_sweeper._cells import overrides_of
+from hydra_plugins.attnsvm_sweeper._cells import Cells, overrides_of
 
 try:
     from hydra_plugins.hydra_submitit_launcher.submitit_launcher import SlurmLauncher
@@ -38,8 +38,8 @@ except ImportError:  # without the extra `slurm` this launcher does not exist
 
 log = logging.getLogger(__name__)
 
-Job = tuple[int, dict[str, list[str]]]
-"""Number of a job; and its cells (folder of the run -> overrides)."""
+Job = tuple[int, Cells]
+"""Number of a job; and its cells."""
 
 NOTES = ".submitit"
 """The folder in that of the sweep with the logs of the jobs, and notes of the cells they run."""
@@ -70,9 +70,11 @@ class Slurm(SlurmLauncher):  # type: ignore[misc]
         _try_submission(executor)
         compose, jobs = self.hydra_context.config_loader.load_sweep_config, list[Job]()
         for number, overrides in enumerate(job_overrides, start=initial_job_idx):
-            _, cells = self._packs().get(number, (0, [list(overrides)]))
-            names = [run_name(validated(compose(self.config, cell))) for cell in cells]
-            jobs.append((number, dict(zip(names, cells, strict=True))))
+            _, cells = self._packs().get(number, (0, {}))
+            if not cells:
+                cell = list(overrides)
+                cells = {run_name(validated(compose(self.config, cell))): cell}
+            jobs.append((number, cells))
         waiting: dict[str, Any] = {}
         try:
             limit = _answer("scontrol", "show", "config").stdout
@@ -124,10 +126,9 @@ class Slurm(SlurmLauncher):  # type: ignore[misc]
         state, folder, packs = Singleton.get_state(), "hydra.sweep.dir", self._packs()
         arguments = []
         for number, cells in jobs:
-            left = list(cells.values())
-            overrides = overrides_of(left) if packs else left[0]
+            overrides = overrides_of(cells) if packs else next(iter(cells.values()))
             if packs:
-                packs[number] = packs[number][0], left
+                packs[number] = packs[number][0], cells
             arguments.append((overrides, folder, number, f"job_id_for_{number}", state))
         submitted = executor.map_array(self, *zip(*arguments, strict=True))
         made = {str(one.job_id): job for one, job in zip(submitted, jobs, strict=True)}
@@ -137,7 +138,7 @@ class Slurm(SlurmLauncher):  # type: ignore[misc]
             log.info("SLURM job %s: %s%s", name, cell, more)
         return made
 
-    def _packs(self) -> dict[int, tuple[int, list[list[str]]]]:
+    def _packs(self) -> dict[int, tuple[int, Cells]]:
         """Return the cells of jobs of several cells; only our own sweeper has such jobs."""
         return getattr(self.task_function, "packs", {})
 

@@ -191,7 +191,7 @@ class AttnsvmSweeper(Sweeper):
         If it failed before any cell started, its error is raised.
         """
         first = len(pending)
-        while pending and (broken := self._launched(list(pending.values()))):
+        while pending and (broken := self._launched(pending)):
             left = {
                 name: cell
                 for name, cell in pending.items()
@@ -212,9 +212,9 @@ class AttnsvmSweeper(Sweeper):
             hydra_context=context, task_function=self.job, config=self.composed
         )
 
-    def _launched(self, cells: list[list[str]]) -> Exception | None:
+    def _launched(self, cells: dict[str, list[str]]) -> Exception | None:
         """Run the cells in batches; return the exception that stopped the launcher, if any."""
-        jobs = cells
+        jobs = list(cells.values())
         if self.job_size > 1:
             jobs = self.job.pack(cells, self.job_size)
             log.info("%d runs in %d jobs", len(cells), len(jobs))
