@@ -89,13 +89,10 @@ def _least_margin_one(problem: SvmProblem, W: Tensor, norm: Norm) -> tuple[Tenso
     """
     limits = problem.limits
     near = problem.equality | limits  # met up to rounding
-    homogeneous = problem.homogeneous
     unit = power_of_two(_largest(W))  # otherwise squares of W could underflow
-    W = W / torch.where(homogeneous, unit, 1.0)[:, None, None]
+    W = W / torch.where(problem.homogeneous, unit, 1.0)[:, None, None]
     size = W.flatten(1).norm(dim=1)
-    reach = problem.scale * size[:, None]
-    margins = problem.margins(W)
-    relieved = margins
+    relieved = margins = problem.margins(W)
     if problem.relief is not None:
         relieved = margins + problem.relief * norm.value(W.nan_to_num(0.0))[:, None]
     mu = torch.where(problem.separating, relieved / problem.h, torch.inf).amin(dim=1)
@@ -106,18 +103,17 @@ def _least_margin_one(problem: SvmProblem, W: Tensor, norm: Norm) -> tuple[Tenso
     residual = torch.zeros_like(mu)
     if near.any():
         missed = problem.h - margins
-        missed = torch.where(missed == 0, 0.0, missed / reach)
+        missed = torch.where(missed == 0, 0.0, missed / (problem.scale * size[:, None]))
         missed = torch.where(limits, missed.clamp(min=0.0), missed.abs())
         violation = torch.where(near, missed, 0.0).nan_to_num(torch.inf, torch.inf)
         residual = violation.amax(dim=1)
-    stretch = torch.where(homogeneous & mu.isfinite(), mu, 1.0)
+    stretch = torch.where(problem.homogeneous & mu.isfinite(), mu, 1.0)
     feasible = proved & (residual <= tolerances.MAX_RESIDUAL) & (mu / stretch >= 1 - 1e-9)
-    trivial = problem.trivial
     W /= stretch[:, None, None]
-    mu = mu / stretch
+    mu /= stretch
     if not feasible.all():
         W[~feasible], mu[~feasible] = torch.nan, -torch.inf
-    if trivial.any():
+    if (trivial := problem.trivial).any():
         W[trivial], mu[trivial], residual[trivial] = 0.0, torch.inf, 0.0
     return W, mu, residual
 
