@@ -51,12 +51,12 @@ def assert_infeasible(problem: SvmProblem, solution: SvmSolution) -> None:
 
 def norm(W: Tensor, name: str) -> Tensor:
     """Return the norm of each matrix."""
-    return torch.stack([_norm(*block) for block in _blocks(W, name)]).amax(0)
+    return torch.stack(_norms(W, name, dual=False)).amax(0)
 
 
 def dual_norm(M: Tensor, name: str) -> Tensor:
     """Return the norm dual to `name` of each matrix."""
-    return torch.stack([_norm(*block, dual=True) for block in _blocks(M, name)]).sum(0)
+    return torch.stack(_norms(M, name, dual=True)).sum(0)
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
@@ -65,23 +65,13 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
-def _blocks(W: Tensor, name: str) -> list[tuple[Tensor, str]]:
-    """Return all columns but the last with A, and that with B, of a norm A+B; any other alone."""
-    first, _, last = name.partition("+")
-    return [(W[..., :-1], first), (W[..., -1:], last)][W.shape[-1] == 1 :] if last else [(W, name)]
-
-
-def _norm(W: Tensor, name: str, dual: bool = False) -> Tensor:
-    p = _exponent(name)
-    q = {1.0: math.inf, math.inf: 1.0}.get(p) or p / (p - 1)
-    return torch.linalg.vector_norm(_values(W, name), ord=q if dual else p, dim=1)
-
-
-def _values(W: Tensor, name: str) -> Tensor:
-    """Return the entries or the singular values."""
+def _norms(W: Tensor, name: str, dual: bool) -> list[Tensor]:
+    """Return the norm, or its dual; of A+B A of all columns but the last, and B of that one."""
+    if "+" in name:
+        blocks = zip(name.split("+"), (W[..., :-1], W[..., -1:]), strict=True)
+        return [one for name, V in blocks if V.numel() for one in _norms(V, name, dual)]
     entrywise = name == "max" or name.startswith("l")
-    return W.flatten(1) if entrywise else torch.linalg.svdvals(W)
-
-
-def _exponent(name: str) -> float:
-    return EXPONENTS.get(name) or float(name.removeprefix("schatten").removeprefix("l"))
+    values = W.flatten(1) if entrywise else torch.linalg.svdvals(W)
+    p = EXPONENTS.get(name) or float(name.removeprefix("schatten").removeprefix("l"))
+    q = {1.0: math.inf, math.inf: 1.0}.get(p) or p / (p - 1)
+    return [torch.linalg.vector_norm(values, ord=q if dual else p, dim=1)]

@@ -3,17 +3,22 @@
 `gd`, `normalized_gd`, `momentum`, `polyak`, `adam` and `mirror_descent`.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from attnsvm.config import optimizer as schema
 from attnsvm.linalg import EPS
 from attnsvm.norm import Entrywise
 from attnsvm.optimizer.base import TINY, FirstOrder, OfLinearHead, Step, Velocity, broadcast, norm
 from attnsvm.parameterization import Variables
+
+Turn = Callable[[Tensor], Tensor]
+"""A linear map of a variable V (B, ...)."""
 
 
 class Descent(FirstOrder, options=schema.DescentConfig):
@@ -104,6 +109,10 @@ class Adam(FirstOrder, options=schema.AdamConfig):
         root = np.sqrt(second)
         return np.stack([eta * first / root, decay, self.eps / root], 1)
 
+    def turns(self, step: Step) -> list[tuple[Turn, Turn]]:
+        """Return for each variable how the basis of grad^2 is reached, and left: it is its own."""
+        return [(torch.positive, torch.positive)] * len(step.variables)
+
     def update(self, step: Step) -> Variables:
         """Return the variables after an Adam step."""
         k = step.memory["k"] = step.memory.get("k", -1) + 1
@@ -111,12 +120,14 @@ class Adam(FirstOrder, options=schema.AdamConfig):
         sums = step.memory.setdefault(
             "means", [(Velocity(V, self.beta1), Velocity(V, self.beta2)) for V in step.variables]
         )
-        for (V, part, scale), (first, second) in zip(step.each(), sums, strict=True):
+        of_each = zip(step.each(), sums, self.turns(step), strict=True)
+        for (V, part, scale), (first, second), (turn, back) in of_each:
             m, _, log_m = first.add(part, scale)
-            v, _, log_v = second.add(part.square(), 2 * scale)
+            v, _, log_v = second.add(turn(part).square(), 2 * scale)
             eps = self.eps * (-log_v / 2).exp() if self.eps else log_v.new_zeros(())
             root = (share2 * v).sqrt() + broadcast(eps, V) + TINY
-            V.sub_(step.eta * share1 * broadcast((log_m - log_v / 2).exp(), V) * m / root)
+            size = step.eta * share1 * broadcast((log_m - log_v / 2).exp(), V)
+            V.sub_(back(size * turn(m) / root))
         return step.variables
 
 

@@ -1,7 +1,9 @@
 """Linear classifiers: every optimizer against the loop of a torch model with cross-entropy."""
 
 import dataclasses
+from functools import partial
 from itertools import islice
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -21,19 +23,11 @@ def signs(parameters, lr, weight_decay=0.0, step=torch.sign):
     """Steps of one size with decoupled decay, as torch has no optimizer for them."""
     (W,) = parameters
 
-    class Loop:
-        zero_grad = staticmethod(lambda: setattr(W, "grad", None))
+    @torch.no_grad()
+    def move():
+        W.mul_(1 - lr * weight_decay).sub_(lr * step(W.grad))
 
-        @staticmethod
-        def step():
-            with torch.no_grad():
-                W.mul_(1 - lr * weight_decay).sub_(lr * step(W.grad))
-
-    return Loop
-
-
-def of_length_one(parameters, lr, weight_decay=0.0):
-    return signs(parameters, lr, weight_decay, lambda G: G / G.norm(dim=(1, 2), keepdim=True))
+    return SimpleNamespace(step=move, zero_grad=lambda: setattr(W, "grad", None))
 
 
 def muon_signum(parameters, lr, weight_decay, beta):
@@ -41,15 +35,32 @@ def muon_signum(parameters, lr, weight_decay, beta):
     M = torch.zeros_like(parameters[0])
 
     def step(G):
-        M.mul_(beta).add_(G)
-        U, sigma, Vh = torch.linalg.svd(M[..., :-1], full_matrices=False)
+        U, sigma, Vh = torch.linalg.svd(M.mul_(beta).add_(G)[..., :-1], full_matrices=False)
         U = U * (sigma > 1e-9 * sigma[..., :1])[..., None, :]
         return torch.cat([U @ Vh, M[..., -1:].sign()], -1)
 
     return signs(parameters, lr, weight_decay, step)
 
 
-OURS = {"signs": signs, "of_length_one": of_length_one, "muon_signum": muon_signum}
+def shampoo(parameters, lr, beta, eps, beta1=0.0):
+    """Powers of the sums of G G^T and G^T G; with beta1 steps of Adam in their eigenvectors."""
+    L = R = m = v = k = 0
+
+    def step(G):
+        nonlocal L, R, m, v, k
+        L, R, k = beta * L + G @ G.mT, beta * R + G.mT @ G, k + 1
+        (left, P), (right, Q) = torch.linalg.eigh(L), torch.linalg.eigh(R)
+        m, v = beta1 * m + (1 - beta1) * G, beta * v + (1 - beta) * (P.mT @ G @ Q).square()
+        root = ((left[..., None] + eps) * (right[:, None] + eps)) ** 0.25
+        if beta1:
+            root = ((v / (1 - beta**k)).sqrt() + eps) * (1 - beta1**k)
+        return P @ (P.mT @ m @ Q / root) @ Q.mT
+
+    return signs(parameters, lr, step=step)
+
+
+OURS = {one.__name__: one for one in (signs, muon_signum, shampoo)}
+OURS["of_length_one"] = partial(signs, step=lambda G: G / G.norm(dim=(1, 2), keepdim=True))
 CASES = beside(__file__)
 
 
