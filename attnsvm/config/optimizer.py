@@ -142,6 +142,7 @@ class ShampooConfig(FirstOrderConfig, name="shampoo", target="Shampoo"):
     """Gradient times powers of sums L of G G^T and R of G^T G: L^(-1/4) G R^(-1/4)."""
 
     ROTATION_EQUIVARIANT = True
+    lr: float = 0.1
     beta: float = 0.95
     eps: float = 0.0
 
