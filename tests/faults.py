@@ -12,7 +12,6 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,9 +23,8 @@ from attnsvm.config.identity import run_name
 from attnsvm.record import files
 from attnsvm.record import folder as stream
 from attnsvm.record import states as states_of
-from attnsvm.record.folder import read_solutions, read_tables
 from attnsvm.record.plan import tidy
-from attnsvm.record.run import TABLES, read_run
+from attnsvm.record.run import TABLES
 from attnsvm.record.schema import RunRecord, trial_table
 from attnsvm.record.state import LOCK_FILE, holder, run_state
 from tests.config.test_config import composed
@@ -54,13 +52,6 @@ def prepared(config: RunConfig) -> RunRecord:
         seeds, {"status": ["ok", "infeasible", "ok"], "frobenius_objective": rng.random(3)}
     )
     return RunRecord(trials, history, solutions, timings={"svm": 0.1})
-
-
-def read(folder: Path) -> tuple[RunRecord, dict[str, Any]]:
-    """Return the record in `folder` and the content of its `run.json`, everything checked."""
-    run, solutions = read_run(folder), read_solutions(folder)
-    trials, history = (table.to_pandas() for table in read_tables(folder, run))
-    return RunRecord(trials, history, solutions, run["timings_s"]), run
 
 
 def parts(config: RunConfig) -> list[RunRecord]:

@@ -7,6 +7,7 @@ import errno
 import math
 import os
 import re
+import shutil
 import stat
 import tempfile
 import zipfile
@@ -25,7 +26,6 @@ from attnsvm.record.files import (
     kind_of,
     open_regular,
     refused,
-    usable_memory,
 )
 
 PARTS = (".json", ".npz", ".parquet")
@@ -125,6 +125,10 @@ def _top_folder(found: list[zipfile.ZipInfo]) -> str:
 # --- arrays ---------------------------------------------------------------------------------------
 
 MAX_ARRAYS = 1000
+
+IN_MEMORY_BYTES = 2**20
+"""Largest array that is kept in memory; a larger one is kept in a temporary file."""
+
 NAME = re.compile(r"[^\W\d]\w*(\.\d\w*)?(\+[^\W\d]\w*(\.\d\w*)?)?\.npy")
 """An identifier; names of norms may have decimal points and one plus: `l1.75_W`, `l3+max_W`."""
 
@@ -164,17 +168,29 @@ def _header(stream: Any, size: int) -> Header:
 
 
 def read_arrays(stream: BinaryIO) -> dict[str, np.ndarray]:
-    """Return the arrays of an .npz file, checked by `array_headers`, if they fit into memory."""
+    """Return the arrays of an .npz file, checked by `array_headers`; large ones stay on disk."""
     with refused("", *UNREADABLE_ARCHIVE), zipfile.ZipFile(stream) as archive:
-        headers = array_headers(archive)
+        headers, place = array_headers(archive), tempfile.gettempdir()
         needed = sum(info.file_size for info in archive.infolist())
-        if needed > (there := usable_memory()):
-            raise TooLargeError(f"arrays of {needed} bytes; this machine has {there}")
+        if needed > (free := shutil.disk_usage(place).free):
+            raise TooLargeError(f"arrays of {needed} bytes; {place} has {free} free")
         arrays = {}
-        for name in headers:
+        for name, header in headers.items():
             with archive.open(f"{name}.npy") as member:
-                arrays[name] = np.asarray(np.lib.format.read_array(member, allow_pickle=False))
+                arrays[name] = np.asarray(_read(member, *header))
         return arrays
+
+
+def _read(member: Any, shape: tuple[int, ...], fortran: bool, dtype: np.dtype[Any]) -> np.ndarray:
+    """Return the array of a member of an archive; a large one is mapped from an unnamed file."""
+    if math.prod(shape) * dtype.itemsize <= IN_MEMORY_BYTES:
+        return np.lib.format.read_array(member, allow_pickle=False)
+    with tempfile.TemporaryFile() as place:
+        shutil.copyfileobj(member, place)
+        place.seek(0)
+        np.lib.format.read_magic(place)
+        np.lib.format.read_array_header_1_0(place)
+        return np.memmap(place, dtype, "c", place.tell(), shape, "F" if fortran else "C")
 
 
 def read_array(path: Path) -> np.ndarray:

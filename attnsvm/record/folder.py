@@ -26,16 +26,13 @@ import pyarrow.parquet as pq
 from attnsvm.config.groups import one_layer_problems
 from attnsvm.record import columns as declared
 from attnsvm.record import files
-from attnsvm.record.archive import read_arrays
+from attnsvm.record.archive import IN_MEMORY_BYTES, read_arrays
 from attnsvm.record.columns import Column
 from attnsvm.record.run import RUN_FILE, TABLES, read_run
 from attnsvm.record.schema import RunRecord, read_history, read_trials
 
 ROW_GROUP = 2**17
 """Rows of a row group, the unit in which Parquet is written and read."""
-
-IN_MEMORY_BYTES = 2**20
-"""Largest array that is collected in memory; a larger one is collected in a temporary file."""
 
 LEVEL = 1
 """Compression level; a higher one takes 4 times as long and saves 7 %."""
@@ -178,6 +175,13 @@ def write_failure(
     trace = "".join(traceback.format_exception(error))
     failure = {"state": state, "reason": reason, "place": place, "traceback": trace}
     files.write_json(folder / RUN_FILE, {**origin, **failure, "files": {}})
+
+
+def read_record(folder: Path) -> tuple[RunRecord, dict[str, Any]]:
+    """Return the record in `folder` and the content of its `run.json`, checksums verified."""
+    run, solutions = read_run(folder), read_solutions(folder)
+    trials, history = (table.to_pandas() for table in read_tables(folder, run))
+    return RunRecord(trials, history, solutions, run["timings_s"]), run
 
 
 def read_solutions(folder: Path) -> dict[str, np.ndarray]:

@@ -56,15 +56,18 @@ class RunRecord:
         For records with a row for every instance.
         """
         accepted = (self.trials["status"] == "ok").to_numpy().cumsum()
-        size = min(int(np.searchsorted(accepted, wanted)) + 1, len(self.trials))
-        seeds = self.trials["seed"].iloc[:size]
-        kept = np.isin(self.solutions.get("seeds", []), seeds)
-        return replace(
-            self,
-            trials=self.trials.iloc[:size].reset_index(drop=True),
-            history=self.history[self.history["seed"].isin(seeds)].reset_index(drop=True),
-            solutions={name: array[kept] for name, array in self.solutions.items()},
+        size = int(np.searchsorted(accepted, wanted)) + 1
+        return self.of_seeds(self.trials["seed"].iloc[:size])
+
+    def of_seeds(self, seeds: Any) -> Self:
+        """Return the part of the record of these instances; without arrays if none has any."""
+        trials, history = (
+            table[table["seed"].isin(seeds)].reset_index(drop=True)
+            for table in (self.trials, self.history)
         )
+        kept = np.isin(self.solutions.get("seeds", []), seeds)
+        arrays = {name: array[kept] for name, array in self.solutions.items() if kept.any()}
+        return replace(self, trials=trials, history=history, solutions=arrays)
 
 
 def trial_table(

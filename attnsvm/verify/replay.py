@@ -61,7 +61,7 @@ class Replay(Stages):
         self.unknown = unknown
         self.steps: list[float] = []
         """The recorded steps."""
-        self.stored = StoredRows((), ("seed",), {})
+        self.stored: StoredRows
         self.variant = 0
         self.noise: Generator | None = None
         self.entered: set[str] = set()

@@ -16,11 +16,12 @@ from attnsvm.config import RunConfig
 from attnsvm.config.identity import option_names
 from attnsvm.config.instantiate import instantiate
 from attnsvm.record.columns import key_columns
+from attnsvm.record.folder import read_record
 from attnsvm.record.run import recorded_config
 from attnsvm.record.schema import RunRecord
 from attnsvm.verify.comparison import Comparison, sheet
 from attnsvm.verify.exact import Array
-from attnsvm.verify.stored import Refusal, StoredArrays, opened
+from attnsvm.verify.stored import Refusal
 from attnsvm.verify.trusted import with_files_beside
 
 TO_ROUNDING = 1e-10
@@ -47,22 +48,20 @@ def retrained(folder: Path, count: int) -> tuple[int, int, list[Refusal]]:
     again, with weights equal in every bit, and what differs. Not compared are rows whose draw
     differs here in its last bits, those of a plug-in, whose code is not run, and untrained ones.
     """
-    with opened(folder) as (record, run):
-        config = dataclasses.replace(recorded_config(with_files_beside(run, folder)), device="auto")
-        if config.extensions or config.selection.tokens == "optimal":
-            return 0, 0, []
-        names = key_columns(record.trials)
-        seeds = np.random.default_rng().permutation(record.trials["seed"].unique())[:count]
-        arrays, compared, repeated = _stored(record.solutions, seeds), 0, 0
-        refusals: list[Refusal] = []
-        stored = RunRecord(record.trials, record.history, arrays)
+    record, run = read_record(folder)
+    config = dataclasses.replace(recorded_config(with_files_beside(run, folder)), device="auto")
+    if config.extensions or config.selection.tokens == "optimal":
+        return 0, 0, []
+    names = key_columns(record.trials)
+    seeds = np.random.default_rng().permutation(record.trials["seed"].unique())[:count]
+    refusals, compared, repeated = list[Refusal](), 0, 0
     once = dataclasses.replace(config.selection, until_accepted=False)
     for seed in sorted(seeds.tolist()):
         asked: dict[str, Any] = {"seed": seed, "trials": 1}
         if hasattr(config.data, "path"):  # the instances of a file are numbered from the first
             asked = {"trials": seed - config.seed + 1}
         again = experiment.run(dataclasses.replace(config, selection=once, **asked))
-        stated, found = (_of_seed(record, seed) for record in (stored, again))
+        stated, found = (one.of_seeds([seed]) for one in (record, again))
         if not _is_same_draw(stated, found):
             continue
         weights = _weights(stated, found)
@@ -72,29 +71,6 @@ def retrained(folder: Path, count: int) -> tuple[int, int, list[Refusal]]:
         repeated += len(stated.trials) * (equal and not wrong)
         refusals += [("retrained", seed, why) for why in wrong]
     return compared, repeated, refusals
-
-
-def _stored(solutions: StoredArrays, seeds: Array) -> dict[str, Array]:
-    """Return tokens, queries, keys and all that was trained of the recorded rows of these seeds.
-
-    All that was trained of a network are the arrays of all its layers.
-    """
-    if "trained_W" not in solutions.shapes:
-        return {}
-    trained = sorted(name for name in solutions.shapes if name.startswith("network_"))
-    kept = [name for name in (*KEYS, "X", "Z", *(trained or ["trained_W"]))
-            if name in solutions.shapes]  # fmt: skip
-    rows = solutions.parts([1] * solutions.shapes["seeds"][0], kept)
-    parts = [row for row in rows if row["seeds"][0] in seeds]
-    return {name: np.concatenate([row[name] for row in parts]) for name in kept if parts}
-
-
-def _of_seed(record: RunRecord, seed: int) -> RunRecord:
-    """Return the part of a record of one instance."""
-    trials, history = (t[t["seed"] == seed] for t in (record.trials, record.history))
-    at = record.solutions["seeds"] == seed if record.solutions else np.zeros(0)
-    arrays = {name: array[at] for name, array in record.solutions.items()} if at.any() else {}
-    return RunRecord(trials, history, arrays)
 
 
 def _is_same_draw(stated: RunRecord, found: RunRecord) -> bool:
@@ -116,8 +92,9 @@ def _weights(stated: RunRecord, found: RunRecord) -> dict[str, tuple[Array, Arra
     if not (len(rows[0]) == len(rows[1]) > 0):
         norms = [one.trials["W_norm"].to_numpy() for one in (stated, found)]
         return {"W_norm": (norms[0], norms[1])}
-    trained = [name for name in stated.solutions if name.startswith(("network_", "trained_"))]
-    return {name: (stated.solutions[name], found.solutions[name]) for name in trained}
+    networks = [name for name in stated.solutions if name.startswith("network_")]
+    of_both = stated.solutions, found.solutions
+    return {name: (of_both[0][name], of_both[1][name]) for name in networks or ["trained_W"]}
 
 
 def _other_numbers(stated: RunRecord, found: RunRecord, names: list[str]) -> Iterator[str]:

@@ -1,7 +1,6 @@
 """One run's record: every number in it is derived again and compared, or named as trusted."""
 
 import dataclasses
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +13,9 @@ from attnsvm.config.fields import OneOf
 from attnsvm.config.groups import is_transformer, one_layer_problems
 from attnsvm.display.pace import each
 from attnsvm.record import CorruptRecordError, columns
+from attnsvm.record.folder import read_record
 from attnsvm.record.run import recorded_config
+from attnsvm.record.schema import RunRecord
 from attnsvm.verify import stored as tables
 from attnsvm.verify.comparison import Comparison, Mask, Sheet, sheet
 from attnsvm.verify.drawing import Drawing
@@ -67,7 +68,8 @@ class RunProof:
 
 def prove(folder: Path) -> RunProof:
     """Derive everything in the record of a run again; a malformed one raises any exception."""
-    with tables.opened(folder) as (record, run), np.errstate(all="ignore"):
+    record, run = read_record(folder)
+    with np.errstate(all="ignore"):
         prover = _Prover(record, with_files_beside(run, folder))
         prover.prove(folder)
         return prover.proof
@@ -76,19 +78,14 @@ def prove(folder: Path) -> RunProof:
 class _Prover:
     """The proof of one run, and what is known of the run."""
 
-    def __init__(self, record: tables.StoredRecord, run: Mapping[str, Any]) -> None:
+    def __init__(self, record: RunRecord, run: Mapping[str, Any]) -> None:
         self.record, self.run, self.config = record, run, run["config"]
+        self.whole = tables.StoredRows(record)
         self.tokens = str(self.config["selection"]["tokens"])
         self.layered = is_transformer(self.config["model"])
-        plain = {
-            name: column.tolist() for name, column in tables.plain_columns(record.trials).items()
-        }
-        self.rows = [
-            dict(zip(plain, row, strict=True)) for row in zip(*plain.values(), strict=True)
-        ]
-        self.key = columns.key_columns(record.trials)
-        self.proof = RunProof(len(self.rows))
-        self.proof.stated.update({("", str(name)): len(self.rows) for name in record.trials})
+        self.key = self.whole.key
+        self.proof = RunProof(len(record.trials))
+        self.proof.stated.update({("", str(name)): len(record.trials) for name in record.trials})
         for name, curves in record.history.groupby("quantity"):
             count = len(curves[self.key].drop_duplicates())
             self.proof.stated.update({(part, str(name)): count for part in STEPS})
@@ -124,23 +121,19 @@ class _Prover:
         """Collect what is proved, refused and trusted."""
         proof = self.proof
         proof.refusals += [("run.json", None, why) for why in config_refusals(self.run, folder)]
-        wrong = list(tables.row_refusals(self.run, self.rows, self.drawing.available()))
+        available = self.drawing.available()
+        wrong = list(tables.row_refusals(self.run, self.whole.rows, available))
         proof.refusals += wrong
         if any(what == "rows" for what, *_ in wrong):
             return
-        recorded = [
-            tables.key_of(row, self.key)
-            for row in self.rows
-            if tables.is_recorded(row, self.tokens)
-        ]
-        if reason := tables.places_refusal(self.record.solutions, self.key, recorded):
+        if reason := self.whole.places_refusal(self.tokens):
             self._refuse("solutions.npz", None, reason)
             return
-        if not set(self.record.history["seed"]) <= {row["seed"] for row in self.rows}:
+        if not set(self.record.history["seed"]) <= set(self.whole.seeds):
             self._refuse("history.parquet", None, "it has curves of other instances")
-        for rows, arrays in self._chunks():
+        for part in self._parts():
             before = len(proof.refusals)
-            self._prove(rows, arrays)
+            self._prove(part)
             by_seed = sorted(proof.refusals[before:], key=lambda one: (one[1] is not None, one[1]))
             proof.refusals[before:] = by_seed
         proof.refusals += self.drawing.refusals
@@ -154,44 +147,39 @@ class _Prover:
             reason = f"layer {row['layer']}, head {row['attention_head']}: {reason}"
         self.proof.refusals.append((what, row["seed"] if row else None, reason))
 
-    # --- rows and arrays --------------------------------------------------------------------------
-
-    def _chunks(self) -> Iterator[tuple[list[dict[str, Any]], dict[str, Any]]]:
-        """Yield the rows of some seeds, and their arrays."""
-        shapes = self.record.solutions.shapes
-        sizes = [math.prod(shape[1:]) for shape in shapes.values()]
-        sizes += [math.prod(shapes["X"][1:]) * len(self.steps)] if "X" in shapes else []
-        layers = one_layer_problems(self.config["model"]) if self.layered else 1
-        count = layers * max(1, min(500, AT_ONCE // max([1, *sizes]) // layers))
-        parts = [self.rows[k : k + count] for k in range(0, len(self.rows), count)]
-        counts = [sum(tables.is_recorded(row, self.tokens) for row in part) for part in parts]
-        arrays = self.record.solutions.parts(counts, shapes)
-        both = each("part", [*zip(parts, counts, strict=True)])
-        for (part, count), found in zip(both, arrays, strict=True):
-            yield part, found if count else {}
-
     # --- the proof --------------------------------------------------------------------------------
 
-    def _prove(self, rows: list[dict[str, Any]], arrays: dict[str, Any]) -> None:
+    def _parts(self) -> Iterator[RunRecord]:
+        """Yield the record in parts of some instances."""
+        arrays, seeds = self.whole.arrays, self.whole.seeds
+        sizes = [array[:1].size for array in arrays.values()]
+        sizes += [arrays["X"][:1].size * len(self.steps)] if "X" in arrays else []
+        layers = one_layer_problems(self.config["model"]) if self.layered else 1
+        count = max(1, min(500, AT_ONCE // max([1, *sizes]) // layers))
+        for first in each("part", range(0, len(seeds), count)):
+            yield self.record.of_seeds(seeds[first : first + count])
+
+    def _prove(self, part: RunRecord) -> None:
         """Prove some rows: by arithmetic of their own, and by computing them again."""
-        recorded = [row for row in rows if tables.is_recorded(row, self.tokens)]
-        if recorded and self.tokens != "optimal" and "trained_W" not in arrays:
+        stored = tables.StoredRows(part)
+        recorded = stored.recorded(self.tokens)
+        if recorded and self.tokens != "optimal" and "trained_W" not in stored.arrays:
             self._refuse("solutions.npz", None, "missing: trained_W")
             return
         proofs, wrong = [], set()
         for k, row in enumerate(recorded):
-            one = LayerProof(self.config, {name: array[k] for name, array in arrays.items()})
+            one = LayerProof(self.config, {n: array[k] for n, array in stored.arrays.items()})
             wrong |= {(tables.key_of(row, self.key), name) for name in self._prove_layer(row, one)}
             proofs.append(one)
         supports = {
             name: np.array([one.support(name) for one in proofs]) for name in proofs[0].svms
         } if proofs else {}  # fmt: skip
-        stored = tables.StoredRows(rows, self.key, arrays, supports)
-        without = [row for row in rows if (row["seed"],) not in stored.place]
+        stored = dataclasses.replace(stored, supports=supports)
+        without = [row for row in stored.rows if (row["seed"],) not in stored.place]
         positive: Mapping[int, bool] = {}
         if self.unknown.labels:  # the others cannot be drawn
-            known = [row for row in rows if (row["seed"],) in stored.place]
-            stored = dataclasses.replace(stored, rows=known)
+            known = [seed for seed in stored.seeds if (seed,) in stored.place]
+            stored = dataclasses.replace(stored, record=part.of_seeds(known))
         elif not self.layered and without:
             Y = self.drawing.drawn(stored.seeds).Y
             positive = dict(zip(stored.seeds, (Y > 0).all(-1).tolist(), strict=True))
@@ -228,13 +216,11 @@ class _Prover:
         found = self.replay.again(batch, stored, variant, noise, self.drawing.error)
         return sheet(found.trials, found.history, found.solutions, self.key)
 
-    def _stated(self, stored: tables.StoredRows) -> Sheet:
-        """Return the sheet of what the record says of these rows."""
-        trials, history = self.record.trials, self.record.history
-        names = [name for name in trials if name not in self.unknown.columns]
-        kept = history["seed"].isin(stored.seeds) & ~history["quantity"].isin(self.unknown.columns)
-        at = trials["seed"].isin(stored.seeds)
-        return sheet(trials[at][names], history[kept], stored.arrays, self.key)
+    def _stated(self, part: RunRecord) -> Sheet:
+        """Return the sheet of what the record says of some instances."""
+        names = [name for name in part.trials if name not in self.unknown.columns]
+        known = ~part.history["quantity"].isin(self.unknown.columns)
+        return sheet(part.trials[names], part.history[known], part.solutions, self.key)
 
     def _compare(self, stored: tables.StoredRows, wrong: set[tuple[Any, str]]) -> None:
         """Compare rows, their history and their arrays with what is computed again.
@@ -254,11 +240,11 @@ class _Prover:
         if "head" in self.unknown.groups:
             of_network = [name for name in stored.arrays if name.startswith("network_head_")]
             names |= {"trained_v", "Y", *of_network}
-        stated = self._stated(stored)
+        stated = self._stated(stored.record)
         if reason := comparison.form_refusal(stated, names):
             self._refuse("record", None, reason)
             return
-        recorded = [row for row in stored.rows if tables.is_recorded(row, self.tokens)]
+        recorded = stored.recorded(self.tokens)
         without, of_weights = self._without(), self.replay.entered - {"training"}
         of_svm = {f"{norm}_{one}" for norm in self.replay.norms for one in ("kappa", "rank_bound")}
         keys = [tables.key_of(row, self.key) for row in stored.rows]

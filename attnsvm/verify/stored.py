@@ -1,19 +1,15 @@
-"""The stored tables and arrays of a record; some instances are in memory at a time.
+"""What a record says of some instances.
 
 Which seeds the rows of `trials.parquet` have, and the status that follows from the other columns.
 """
 
 import math
-import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
@@ -24,86 +20,46 @@ from attnsvm.config.groups import one_layer_problems
 from attnsvm.config.optimizer import CONES
 from attnsvm.experiment import MAX_DRAWS_PER_TRIAL
 from attnsvm.experiment.results import exclusions
-from attnsvm.record import CorruptRecordError, read_run, verified
-from attnsvm.record.archive import array_headers
+from attnsvm.record import CorruptRecordError
 from attnsvm.record.columns import key_columns
-from attnsvm.record.folder import read_tables
+from attnsvm.record.schema import RunRecord
 
 Key = tuple[int, ...]
 """What tells a row apart from the others: its seed, of a network layer and head too."""
 
 
-class StoredArrays:
-    """The arrays of an open `solutions.npz`; `shapes` are by name, instance axis first."""
-
-    def __init__(self, archive: zipfile.ZipFile) -> None:
-        self._archive, headers = archive, array_headers(archive)
-        self.shapes = {name: shape for name, (shape, _, _) in headers.items()}
-        self._types = {name: dtype for name, (*_, dtype) in headers.items()}
-        for name, (_, fortran, _) in headers.items():
-            if fortran:
-                raise CorruptRecordError(f"solutions.npz: {name}: must be in the order of C")
-
-    def parts(self, counts: Iterable[int], names: Iterable[str]) -> Iterator[dict[str, np.ndarray]]:
-        """Yield the next rows of these arrays, as many as each count says, and read to the end.
-
-        So the archive's own checksums are verified.
-        """
-        with ExitStack() as stack:
-            members = {}
-            for name in names:
-                info = self._archive.getinfo(f"{name}.npy")
-                members[name] = stack.enter_context(self._archive.open(info))
-                members[name].read(info.file_size - self._bytes(name, self.shapes[name][0]))
-            for count in counts:
-                yield {
-                    name: np.ndarray(
-                        (count, *self.shapes[name][1:]),
-                        self._types[name],
-                        bytearray(member.read(self._bytes(name, count))),
-                    )
-                    for name, member in members.items()
-                }
-            for member in members.values():
-                while member.read(2**20):
-                    pass
-
-    def _bytes(self, name: str, count: int) -> int:
-        return count * math.prod(self.shapes[name][1:]) * self._types[name].itemsize
-
-
-@dataclass(frozen=True)
-class StoredRecord:
-    """A record whose checksums fit: the two tables, and the arrays part by part."""
-
-    trials: pd.DataFrame
-    history: pd.DataFrame
-    solutions: StoredArrays
-
-
-@contextmanager
-def opened(folder: Path) -> Iterator[tuple[StoredRecord, dict[str, Any]]]:
-    """Yield the record in `folder` and the content of its `run.json`, checksums verified."""
-    run = read_run(folder)
-    trials, history = (table.to_pandas() for table in read_tables(folder, run))
-    arrays = folder / "solutions.npz"
-    with verified(arrays, run["files"][arrays.name]) as stream, zipfile.ZipFile(stream) as archive:
-        yield StoredRecord(trials, history, StoredArrays(archive)), run
-
-
 @dataclass(frozen=True)
 class StoredRows:
-    """What a record says of some instances: their rows, and the arrays of those that have arrays.
+    """The record of some instances: their rows, and the arrays of those that have arrays.
 
-    `rows` are in the order of the table, `key` are the columns that tell them apart. `arrays` are
-    (R, ...) of R recorded rows. `supports` are the support tokens of each SVM, for certain and
-    possibly, (R, 2, n, T).
+    `supports` are the support tokens of each SVM of R recorded rows, for certain and possibly,
+    (R, 2, n, T).
     """
 
-    rows: Sequence[Mapping[str, Any]]
-    key: Sequence[str]
-    arrays: Mapping[str, Any]
+    record: RunRecord
     supports: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def key(self) -> list[str]:
+        """The columns that tell the rows apart."""
+        return key_columns(self.record.trials)
+
+    @cached_property
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows in the order of the table."""
+        names, columns = zip(*plain_columns(self.record.trials).items(), strict=True)
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        return [dict(zip(names, row, strict=True)) for row in rows]
+
+    def recorded(self, tokens: str) -> list[dict[str, Any]]:
+        """Return the rows whose curves and arrays are kept with `selection.tokens`."""
+        kept = ("ok", "infeasible", "undecided")
+        return [row for row in self.rows if tokens != "multi" or row["status"] in kept]
+
+    @property
+    def arrays(self) -> Mapping[str, Any]:
+        """The arrays of the recorded rows, (R, ...)."""
+        return self.record.solutions
 
     @property
     def seeds(self) -> list[int]:
@@ -123,6 +79,20 @@ class StoredRows:
             found[key] = k
             found.setdefault(key[:1], k)
         return found
+
+    def places_refusal(self, tokens: str) -> str:
+        """Return why the arrays are not those of the recorded rows, in order; "" if they are."""
+        recorded = [key_of(row, self.key) for row in self.recorded(tokens)]
+        if not recorded:
+            return "it holds arrays, but no instance is recorded" if self.arrays else ""
+        if missing := {"seeds", *self.key[1:]} - set(self.arrays):
+            return f"missing: {', '.join(sorted(missing))}"
+        for name, array in self.arrays.items():
+            if array.shape[:1] != (len(recorded),):
+                return f"{name}: {array.shape}, must have {len(recorded)} rows"
+        if keys_of(self.arrays, self.key) != recorded:
+            return f"its {', '.join(['seeds', *self.key[1:]])} are not those of the recorded rows"
+        return ""
 
     def filled(self, name: str, keys: Sequence[Key], default: Tensor) -> Tensor:
         """Return `default`, (len(keys), ...), with the stored rows of an array at these keys.
@@ -164,24 +134,6 @@ def plain_columns(table: pd.DataFrame) -> dict[str, NDArray[Any]]:
     }
 
 
-def places_refusal(arrays: StoredArrays, names: Sequence[str], recorded: Sequence[Key]) -> str:
-    """Return why the arrays are not those of the recorded rows, in order; empty if they are.
-
-    `names` are the columns that tell rows apart, `recorded` their values.
-    """
-    if not recorded:
-        return "it holds arrays, but no instance is recorded" if arrays.shapes else ""
-    if missing := {"seeds", *names[1:]} - set(arrays.shapes):
-        return f"missing: {', '.join(sorted(missing))}"
-    for name, shape in arrays.shapes.items():
-        if shape[:1] != (len(recorded),):
-            return f"{name}: {shape}, must have {len(recorded)} rows"
-    (found,) = arrays.parts([len(recorded)], ["seeds", *names[1:]])
-    if keys_of(found, names) != list(recorded):
-        return f"its {', '.join(names)} are not those of the recorded rows"
-    return ""
-
-
 Row = Mapping[str, Any]
 Refusal = tuple[str, int | None, str]
 """What is refused, the seed of its row, and why."""
@@ -220,11 +172,6 @@ def row_refusals(
     for name, value in stated.items():
         if run[name] != value:
             yield "run.json", None, f"{name} is {value}, stated is {run[name]}"
-
-
-def is_recorded(row: Row, tokens: str) -> bool:
-    """Return whether curves and arrays of the instance are kept."""
-    return tokens != "multi" or row["status"] in ("ok", "infeasible", "undecided")
 
 
 def rejection_refusals(

@@ -15,10 +15,11 @@ from attnsvm.cli.errors import exit_code
 from attnsvm.cli.help import help_text
 from attnsvm.config import GROUPS, ConfigError
 from attnsvm.config.identity import option_names
+from attnsvm.record.folder import read_record
 from tests.cli.test_objective import two_files
 from tests.command import QUIET, SMALL, ran
 from tests.config.test_config import composed
-from tests.faults import found, read, written
+from tests.faults import found, written
 from tests.quick import quick, quick_rows, refusals
 
 WRONG = refusals("command")
@@ -54,7 +55,7 @@ def test_no_heavy_package_is_imported_that_an_answer_does_not_need(asked, told, 
 def test_one_run_leaves_a_complete_record(tmp_path):
     ran(*SMALL, "seed=5", cwd=tmp_path)
     (folder,) = (tmp_path / "multirun/single").iterdir()
-    result, run = read(folder)
+    result, run = read_record(folder)
     assert result.trials["seed"].tolist() == [5, 6, 7]
     assert run["state"] == "done"
     assert run["config"]["data"] == {"_target_": "attnsvm.data.Sphere", "n": 3, "T": 3, "d": 4}

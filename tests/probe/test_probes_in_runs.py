@@ -11,8 +11,8 @@ from attnsvm import experiment, record
 from attnsvm.config import ConfigError
 from attnsvm.config.identity import signature
 from attnsvm.record import CorruptRecordError, write_json
+from attnsvm.record.folder import read_record
 from tests.config.test_config import composed
-from tests.faults import read
 from tests.quick import refusals
 from tests.verify.forging import Forgery, refusal
 from tests.verify.kinds import SMALL, written
@@ -38,7 +38,7 @@ COLUMNS = ["balance_gap", "distance_direction", "entropy_max", "entropy_mean",
 
 
 def test_the_numbers_are_columns_of_trials_and_quantities_of_the_history(folder):
-    found, run = read(folder)
+    found, run = read_record(folder)
     assert list(found.trials)[-len(COLUMNS) :] == COLUMNS == sorted(run["probes"])
     for name in COLUMNS:
         curve = found.history[found.history["quantity"] == name]

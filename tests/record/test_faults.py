@@ -12,11 +12,12 @@ import pytest
 
 from attnsvm.config.identity import run_name
 from attnsvm.record.files import CorruptRecordError
+from attnsvm.record.folder import read_record
 from attnsvm.record.run import RUN_FILE, TABLES
 from attnsvm.record.state import run_state
 from attnsvm.sweeps.aggregate import load
 from tests.command import until
-from tests.faults import contents, die_at, finished, in_child, litter, read, states, sweep
+from tests.faults import contents, die_at, finished, in_child, litter, states, sweep
 
 SAMPLE = [5, pytest.param(25, marks=pytest.mark.full), pytest.param(500, marks=pytest.mark.faults)]
 
@@ -30,7 +31,7 @@ def check_after_a_kill(folder, cells, done_before):
     done = {name for name, state in found.items() if state == "done"}
     assert done_before <= done
     for name in done:
-        read(folder / name)
+        read_record(folder / name)
     return done
 
 
@@ -114,7 +115,7 @@ def test_no_flipped_bit_and_no_truncation_is_read(flips, cuts, tmp_path, uninter
             path.write_bytes(damaged)
             assert run_state(folder).state == "corrupt"
             with pytest.raises(CorruptRecordError):
-                read(folder)
+                read_record(folder)
         path.write_bytes(sound)
     assert run_state(folder).state == "done"
 

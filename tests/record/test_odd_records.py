@@ -15,10 +15,9 @@ import pytest
 from attnsvm import record
 from attnsvm.config import ConfigError
 from attnsvm.record import LOCK_FILE, RUN_FILE, TABLES, CorruptRecordError, run_state, state
-from attnsvm.record.folder import read_tables, write_failure
+from attnsvm.record.folder import read_record, read_tables, write_failure
 from attnsvm.sweeps.aggregate import load
 from attnsvm.sweeps.report import command as report
-from tests.faults import read
 from tests.record import odd as kit
 
 
@@ -209,6 +208,6 @@ def test_arrays_that_the_file_does_not_hold(odd):
     for what, content in {**kit.ODD_ARRAYS, "twice": kit.npz(one, one)}.items():
         kit.replace_file(odd, "solutions.npz", content)
         with kit.deadline(), pytest.raises(CorruptRecordError) as refused:
-            read(odd)
+            read_record(odd)
         assert "solutions.npz: " in str(refused.value), what
         assert len(str(refused.value)) < 1000, what

@@ -10,12 +10,12 @@ import pytest
 from attnsvm import record
 from attnsvm.config.identity import run_name
 from attnsvm.record.columns import STATES
-from attnsvm.record.folder import write, write_failure
+from attnsvm.record.folder import read_record, write, write_failure
 from attnsvm.record.state import LOCK_FILE, HeldError, holder, locked
 from attnsvm.sweeps.aggregate import load
 from attnsvm.sweeps.status import main
 from tests.command import SMALL, ran
-from tests.faults import configs, finished, in_child, owners, read, sweep
+from tests.faults import configs, finished, in_child, owners, sweep
 from tests.record.test_record import ORIGIN, a_record
 
 
@@ -97,7 +97,7 @@ def test_records_of_other_code_are_refused_unless_allowed_and_then_shown(tmp_pat
     sweep_folder, cells = tmp_path / "mine", configs(1)
     assert finished(in_child(lambda: sweep(sweep_folder, cells))) == 0
     folder = sweep_folder / run_name(cells[0])
-    found, origin = read(folder)
+    found, origin = read_record(folder)
     write(folder, [found], {**origin, "code": "another", "version": "0.0.1"})
     grid = ["-m", *SMALL, "seed=5", "hydra.sweep.dir=mine"]
     refused = ran(*grid, cwd=tmp_path, code=2)

@@ -5,12 +5,12 @@ import shlex
 import numpy as np
 import pytest
 
+from attnsvm.record.folder import read_record
 from attnsvm.sweeps.claims import FAILS, HOLDS, OTHERWISE, Runs
 from attnsvm.sweeps.verdicts import main
 from attnsvm.sweeps.verdicts.case import Case
 from attnsvm.sweeps.verdicts.hunt import cells_of, shrunk
 from attnsvm.verify import command as proof
-from tests.faults import read
 from tests.quick import beside
 from tests.sweeps.test_claims import made
 
@@ -56,7 +56,7 @@ def test_a_planted_counterexample_is_found_shrunk_recorded_and_proved(hunted, tm
     proved(folder, capsys)
     proved(archive, capsys)
     (run,) = folder.glob("*/run.json")
-    found = read(run.parent)[0]
+    found = read_record(run.parent)[0]
     assert found.trials["frobenius_status"].tolist() == ["infeasible"]
     X, Z = found.solutions["X"][0], found.solutions["Z"][0]
     assert X.shape == (2, 2, 1)
@@ -75,7 +75,7 @@ def test_the_initial_weights_of_a_counterexample_become_zero(hunted, tmp_path, c
     folder = tmp_path / "hunt" / "one"
     proved(folder, capsys)
     (run,) = folder.glob("*/run.json")
-    assert read(run.parent)[0].trials["status"].tolist() == ["unsaturated"]
+    assert read_record(run.parent)[0].trials["status"].tolist() == ["unsaturated"]
     assert not (folder / "start.npz").exists()
 
 

@@ -11,11 +11,10 @@ import attnsvm
 from attnsvm import experiment, record
 from attnsvm.record.columns import TRIAL_COLUMNS
 from attnsvm.record.files import CorruptRecordError
-from attnsvm.record.folder import write, write_failure
+from attnsvm.record.folder import read_record, write, write_failure
 from attnsvm.record.provenance import provenance
 from attnsvm.sweeps.aggregate import load
 from tests.config.test_config import composed
-from tests.faults import read
 from tests.sweeps.conftest import written
 
 
@@ -48,7 +47,7 @@ def test_fields_that_differ_are_columns_named_as_on_the_command_line(sound):
 def test_the_numbers_are_those_of_the_records(sound):
     found = attnsvm.load(sound)
     for run in found.runs["run"]:
-        stored, _ = read(sound / run)
+        stored, _ = read_record(sound / run)
         for table in ("trials", "history"):
             part = getattr(found, table)
             part = part[part["run"] == run].reset_index(drop=True)

@@ -11,11 +11,11 @@ import pandas as pd
 import pytest
 
 from attnsvm.record.archive import unpacked
+from attnsvm.record.folder import read_record
 from attnsvm.sweeps.aggregate import load
 from attnsvm.sweeps.claims import Runs, all_claims
 from attnsvm.sweeps.verdicts import verdict
 from attnsvm.verify import command
-from tests.faults import read
 
 DOCS = Path(__file__).parents[2] / "docs"
 RECORDS = DOCS / "records"
@@ -155,7 +155,7 @@ def test_the_counterexample_in_whole_numbers():
     assert det > 0
     assert (multipliers > 0).all()  # so all margins are 1 at the optimum: B.1
     with unpacked(FOUND) as folder:
-        found = read(next(folder.glob("*/run.json")).parent)[0]
+        found = read_record(next(folder.glob("*/run.json")).parent)[0]
     selected = found.solutions["selected"][0]
     assert list(selected == optimal) == [True, False]
     E = np.array([x[at] - x[1 - at] for x, at in zip(X, selected, strict=True)])

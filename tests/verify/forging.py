@@ -15,11 +15,10 @@ from attnsvm import record
 from attnsvm.config.identity import folder_name
 from attnsvm.experiment import svms
 from attnsvm.record import write_json
-from attnsvm.record.folder import write
+from attnsvm.record.folder import read_record, write
 from attnsvm.record.schema import RunRecord
 from attnsvm.svm import solve_svm
 from attnsvm.verify.run import prove
-from tests.faults import read
 
 
 @dataclass
@@ -39,7 +38,7 @@ class Forgery:
     @classmethod
     def of(cls, folder: Path) -> Self:
         """Return the record in `folder`."""
-        found, run = read(folder)
+        found, run = read_record(folder)
         return cls(found.trials, found.history, dict(found.solutions), run)
 
     def copy(self) -> Self:
