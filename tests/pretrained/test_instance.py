@@ -1,13 +1,15 @@
 """A head as an instance in few dimensions: same attention and SVM, least Frobenius norm."""
 
 import itertools
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 import attnsvm
 from attnsvm import ConfigError, SvmStatus
-from attnsvm.data.pretrained import CONTROLS, AttentionLayer, restricted
+from attnsvm.data.pretrained import CONTROLS, AttentionLayer
+from attnsvm.data.pretrained.layer import restricted as all_heads
 from attnsvm.data.pretrained.layer import same_spectrum, with_one
 
 N, T, D, HEADS, M = 4, 4, 30, 3, 5
@@ -22,6 +24,13 @@ def layer(causal: bool = False, seed: int = 0) -> AttentionLayer:
 
 
 QUERY = torch.tensor([3, 1, 2, 3])
+
+
+def restricted(whole, head, *options):
+    """Return the instance of a head."""
+    found = all_heads(whole, QUERY, *options)
+    W, scores = found.head(head)
+    return SimpleNamespace(X=found.X, Z=found.Z, mask=found.mask, W=W, scores=scores)
 
 
 def attention(X, Z, W, mask):
@@ -47,7 +56,7 @@ def seen(whole, query, head):
 def test_weights_are_the_smallest_with_the_same_attention(causal):
     """Of the head and the others: all W + (invisible) have the attention, none is smaller."""
     whole = layer(causal)
-    found = restricted(whole, 1, QUERY)
+    found = restricted(whole, 1)
     expected = whole.log_attention()[torch.arange(N), :, QUERY]
     generator = torch.Generator().manual_seed(1)
     for k, head in enumerate((1, 0, 2)):
@@ -69,7 +78,7 @@ def test_weights_are_the_smallest_with_the_same_attention(causal):
 @pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
 def test_SVM_and_correlation_are_those_of_all_dimensions(causal, norm):
     whole = layer(causal)
-    found = restricted(whole, 0, QUERY)
+    found = restricted(whole, 0)
     selected = attention(found.X, found.Z, found.W[0], found.mask).argmax(1)
     inside = attnsvm.solve_svm(found.X, found.Z, selected, norm, found.mask)
     X = torch.nn.functional.pad(whole.X, (0, 1))
@@ -84,7 +93,7 @@ def test_SVM_and_correlation_are_those_of_all_dimensions(causal, norm):
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_scores_are_one_apart_at_the_token_of_most_attention(causal):
-    found = restricted(layer(causal), 2, QUERY)
+    found = restricted(layer(causal), 2)
     s = attention(found.X, found.Z, found.W[0], found.mask)
     scores = torch.einsum("ntd,nd->nt", found.X, found.scores)
     best = scores.gather(1, s.argmax(1, keepdim=True))
@@ -93,7 +102,7 @@ def test_scores_are_one_apart_at_the_token_of_most_attention(causal):
 
 
 def control(name, seed=0):
-    return restricted(layer(), 1, QUERY, name, torch.Generator().manual_seed(seed))
+    return restricted(layer(), 1, name, torch.Generator().manual_seed(seed))
 
 
 @pytest.mark.parametrize("name", CONTROLS[1:])
@@ -144,8 +153,6 @@ def test_the_tokens_control_keeps_the_tokens_at_their_places():
     assert moved > 0
 
 
-def test_a_head_that_is_not_there_is_refused():
-    with pytest.raises(ConfigError, match=r"head=3: must be >= 0 and < 3"):
-        restricted(layer(), 3, QUERY)
+def test_a_control_that_is_not_there_is_refused():
     with pytest.raises(ConfigError, match="control='spectra': must be none"):
-        restricted(layer(), 0, QUERY, "spectra")
+        restricted(layer(), 0, "spectra")

@@ -56,13 +56,9 @@ class AttentionLayer(Shaped):
 
     def W(self, head: int) -> Tensor:
         """Return W_h, shape (d + 1, e + 1)."""
-        self.check_head(head)
-        return self.K[head].mT @ self.Q[head] / math.sqrt(self.K.shape[1])
-
-    def check_head(self, head: int) -> None:
-        """Raise ConfigError if there is no such head."""
         if not 0 <= head < self.heads:
             raise ConfigError(f"head={head}: must be >= 0 and < {self.heads}, the heads of a layer")
+        return self.K[head].mT @ self.Q[head] / math.sqrt(self.K.shape[1])
 
     def log_attention(self) -> Tensor:
         """Return the log-softmax of every head, shape (N, H, S, T); -inf where masked."""
@@ -82,29 +78,12 @@ def with_one(rows: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Restricted(Shaped):
-    """An instance in r = max(min(d, n (T - 1)), min(e + 1, n)) dimensions.
+    """The heads of a layer on samples in r = max(min(d, n (T - 1)), min(e + 1, n)) dimensions.
 
     X (n, T, r) are the tokens, relative to the first admissible one of their sample, Z (n, r) the
-    queries, and `mask` (n, T), bool, the admissible tokens. W (H, r, r) is what the tokens see of
-    the head itself and then of the other heads of its layer. `scores` (n, r) are vectors v_i:
-    v_i^T (x_it - x_iu) is by how much token t of sample i scores above token u. Unless scores are
-    given, the token that the head attends to most scores 1, and the others 0.
-    """
-
-    X: Tensor
-    Z: Tensor
-    mask: Tensor
-    W: Tensor
-    scores: Tensor
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class RestrictedLayer(Shaped):
-    """What the instances of all heads of a layer share.
-
-    X, Z, mask are as in `Restricted`; logits (H, n, T) and W (H, r, r) are those of each head or of
-    its control, others (H, r, r) those of each head itself. source (n, T) is the sequence of each
-    token.
+    queries, and `mask` (n, T), bool, the admissible tokens. logits (H, n, T) and W (H, r, r) are
+    those of each head or of its control, W what the tokens see of it; others (H, r, r) are those of
+    each head itself. source (n, T) is the sequence of each token.
     """
 
     X: Tensor
@@ -115,25 +94,25 @@ class RestrictedLayer(Shaped):
     others: Tensor
     source: Tensor
 
-    def head(self, head: int, gamma: Tensor | None = None) -> Restricted:
-        """Return the instance of a head, with scores gamma (n, T) of tokens if they are given."""
+    def head(self, head: int, gamma: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return W (H, r, r) of a head and then of the others, and vectors v_i of scores, (n, r).
+
+        v_i^T (x_it - x_iu) is by how much token t of sample i scores above token u, by scores gamma
+        (n, T). Unless they are given, the token that the head attends to most scores 1, the others
+        0.
+        """
         with one_thread():
             if gamma is None:
                 selected = self.logits[head].masked_fill(~self.mask, -torch.inf).argmax(1)
                 gamma = one_hot(selected, self.mask.shape[1]).to(self.X)
-            others = (self.others[:head], self.others[head + 1 :])
-            W = torch.cat([self.W[head, None], *others])
-            return Restricted(self.X, self.Z, self.mask, W, _scores(self.X, self.mask, gamma))
+            W = torch.cat([self.W[head, None], self.others[:head], self.others[head + 1 :]])
+            return W, _scores(self.X, self.mask, gamma)
 
 
 def restricted(
-    layer: AttentionLayer,
-    head: int,
-    query: Tensor,
-    control: str = "none",
-    generator: Generator | None = None,
+    layer: AttentionLayer, query: Tensor, control: str = "none", generator: Generator | None = None
 ) -> Restricted:
-    """Return a head on one query of each sequence, in the span of these tokens and queries.
+    """Return a layer on one query of each sequence, in the span of these tokens and queries.
 
     With orthonormal bases E of all differences of two tokens of a sample, and F of all [z; 1], the
     tokens are d_it = E^T (x_it - x_first) and the queries z_i = F^T [z; 1]. Their SVMs in the
@@ -142,20 +121,12 @@ def restricted(
     on span{d_it z_i^T}: the matrix of least Frobenius norm with the same attention.
 
     `query` (n,), int64, is the row of each sequence whose query is used. The control is none: the
-    head; spectrum: a random matrix with its singular values; queries: each query with the tokens of
-    another sequence; tokens: the tokens at each place shuffled among sequences. Its random draws
-    are those of `generator`. ConfigError if there is no such head or control.
+    heads; spectrum: random matrices with their singular values; queries: each query with the tokens
+    of another sequence; tokens: the tokens at each place shuffled among sequences. Its random draws
+    are those of `generator`. ConfigError if there is no such control.
     """
-    layer.check_head(head)
     if control not in CONTROLS:
         raise ConfigError(f"control={control!r}: must be {' | '.join(CONTROLS)}")
-    return restricted_layer(layer, query, control, generator).head(head)
-
-
-def restricted_layer(
-    layer: AttentionLayer, query: Tensor, control: str, generator: Generator | None
-) -> RestrictedLayer:
-    """Return what all instances of `restricted` share that differ in the head only."""
     n, T, d = layer.X.shape
     at = torch.arange(n)
     X, Z, mask = layer.X, with_one(layer.Z[at, query]), layer.mask[at, query]
@@ -180,7 +151,7 @@ def restricted_layer(
         if control == "spectrum":
             logits = _logits(D, Z, *same_spectrum(K, Q, generator))
             W = _visible(x, z, inverse, logits)
-        return RestrictedLayer(x, z, mask, logits, W, others, source)
+        return Restricted(x, z, mask, logits, W, others, source)
 
 
 def _logits(D: Tensor, Z: Tensor, K: Tensor, Q: Tensor) -> Tensor:

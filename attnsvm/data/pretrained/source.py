@@ -12,7 +12,7 @@ from torch import Generator, Tensor
 
 from attnsvm.config import ConfigError
 from attnsvm.data.base import Data, check_own_scores
-from attnsvm.data.pretrained.layer import Restricted, restricted_layer
+from attnsvm.data.pretrained.layer import restricted
 from attnsvm.data.pretrained.model import PretrainedModel, contents, forward, load, token_scores
 from attnsvm.head import Head, RowScores
 from attnsvm.model import Model
@@ -65,10 +65,7 @@ class Pretrained(Data):
             must = "must be attended with a causal model, whose query has no score for later tokens"
             raise ConfigError(f"data.scores=loss with data.control={self.control}: {must}")
         drawn = [self._instance(source, sentences, seed + i) for i in range(trials)]
-        X, Z, mask, W, scores = (
-            torch.stack([getattr(one, name) for one in drawn])
-            for name in ("X", "Z", "mask", "W", "scores")
-        )
+        X, Z, mask, W, scores = map(torch.stack, zip(*drawn, strict=True))
         return ProblemBatch(
             X, Z, torch.ones_like(Z[..., 0]), mask, RowScores(), {"v": scores},
             seed + torch.arange(trials), W,
@@ -103,7 +100,10 @@ class Pretrained(Data):
         first = source.causal + (not self.sinks)
         return chosen, torch.randint(first, self.T, (self.n,), generator=generator)
 
-    def _instance(self, source: PretrainedModel, sentences: Tensor, seed: int) -> Restricted:
+    def _instance(
+        self, source: PretrainedModel, sentences: Tensor, seed: int
+    ) -> tuple[Tensor, ...]:
+        """Return X, Z, mask, W, scores of an instance."""
         chosen, query = self._drawn(source, len(sentences), seed)
         tokens = sentences[chosen, : self.T]
         layers = RECENT.value(source, tokens.numpy().tobytes(), lambda: forward(source, tokens)[0])
@@ -117,18 +117,19 @@ class Pretrained(Data):
         whole = RECENT.value(
             layer,
             (self.control, self.sinks, seed, query.numpy().tobytes()),
-            lambda: restricted_layer(
+            lambda: restricted(
                 replace(layer, mask=layer.mask & places), query, self.control, generator
             ),
         )
-        if self.scores == "attended":
-            return whole.head(self.at_head)
-        following = sentences[(chosen + 1) % len(sentences)]
-        targets = sentences[chosen, 1:] if source.causal else following
-        key = tokens.numpy().tobytes(), targets.numpy().tobytes()
-        gamma = RECENT.value(source, key, lambda: token_scores(source, tokens, targets))
-        at = whole.source, self.at_head, query[whole.source], torch.arange(self.T)
-        return whole.head(self.at_head, gamma[self.at_layer][at])
+        scores = None
+        if self.scores == "loss":
+            following = sentences[(chosen + 1) % len(sentences)]
+            targets = sentences[chosen, 1:] if source.causal else following
+            key = tokens.numpy().tobytes(), targets.numpy().tobytes()
+            gamma = RECENT.value(source, key, lambda: token_scores(source, tokens, targets))
+            at = whole.source, self.at_head, query[whole.source], torch.arange(self.T)
+            scores = gamma[self.at_layer][at]
+        return whole.X, whole.Z, whole.mask, *whole.head(self.at_head, scores)
 
 
 class Recent:
