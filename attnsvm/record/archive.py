@@ -135,26 +135,38 @@ NAME = re.compile(r"[^\W\d]\w*(\.\d\w*)?(\+[^\W\d]\w*(\.\d\w*)?)?\.npy")
 KINDS = "biufcU"
 """Kinds of type of an array: booleans, whole numbers, floats, complex numbers and words."""
 
-Header = tuple[tuple[int, ...], bool, np.dtype[Any]]
-"""Shape, whether in Fortran's order, and type."""
 
+def read_arrays(stream: BinaryIO) -> dict[str, np.ndarray]:
+    """Return the arrays of an .npz file by their names, each checked before it is read.
 
-def array_headers(archive: zipfile.ZipFile) -> dict[str, Header]:
-    """Return the header of every array in an open .npz file, by its name; no array is read.
-
-    A member must be an array of numbers or words with exactly the bytes of its shape and type.
+    At most `MAX_ARRAYS`, for which there is room on the disk.
     """
-    headers = {}
-    for info in members(archive, MAX_ARRAYS):
-        if not NAME.fullmatch(info.filename):
-            raise CorruptRecordError(f"{info.filename[:100]!r}: must be the name of an array")
-        with refused(f"{info.filename[:100]}: ", *UNREADABLE_ARCHIVE), archive.open(info) as member:
-            headers[info.filename.removesuffix(".npy")] = _header(member, info.file_size)
-    return headers
+    arrays, place = dict[str, np.ndarray](), tempfile.gettempdir()
+    with refused("", *UNREADABLE_ARCHIVE), zipfile.ZipFile(stream) as archive:
+        found = members(archive, MAX_ARRAYS)
+        needed, free = sum(info.file_size for info in found), shutil.disk_usage(place).free
+        if needed > free:
+            raise TooLargeError(f"arrays of {needed} bytes; {place} has {free} free")
+        for info in found:
+            name = info.filename
+            if not NAME.fullmatch(name):
+                raise CorruptRecordError(f"{name[:100]!r}: must be the name of an array")
+            with refused(f"{name[:100]}: ", *UNREADABLE_ARCHIVE), archive.open(info) as member:
+                arrays[name.removesuffix(".npy")] = _array(member, info.file_size)
+    return arrays
 
 
-def _header(stream: Any, size: int) -> Header:
-    """Return the header of the array in an open .npy file of `size` bytes."""
+def read_array(path: Path) -> np.ndarray:
+    """Return the array of an .npy file."""
+    with refused("", *UNREADABLE_ARCHIVE), open_regular(path, MAX_TABLE_BYTES) as stream:
+        return _array(stream, os.fstat(stream.fileno()).st_size)
+
+
+def _array(stream: Any, size: int) -> np.ndarray:
+    """Return the array of an open .npy file; a large one is mapped from a file without a name.
+
+    It must be of numbers or words, and the file must have the bytes of its shape and type.
+    """
     if np.lib.format.read_magic(stream) != (1, 0):
         raise CorruptRecordError("must be of version 1.0 of the format .npy")
     shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
@@ -164,38 +176,10 @@ def _header(stream: Any, size: int) -> Header:
         raise CorruptRecordError(f"shape {shape}: must be whole numbers >= 0")
     if stream.tell() + math.prod(shape) * dtype.itemsize != size:
         raise CorruptRecordError(f"{size} bytes; must be those of {dtype} of shape {shape}")
-    return shape, fortran, dtype
-
-
-def read_arrays(stream: BinaryIO) -> dict[str, np.ndarray]:
-    """Return the arrays of an .npz file, checked by `array_headers`; large ones stay on disk."""
-    with refused("", *UNREADABLE_ARCHIVE), zipfile.ZipFile(stream) as archive:
-        headers, place = array_headers(archive), tempfile.gettempdir()
-        needed = sum(info.file_size for info in archive.infolist())
-        if needed > (free := shutil.disk_usage(place).free):
-            raise TooLargeError(f"arrays of {needed} bytes; {place} has {free} free")
-        arrays = {}
-        for name, header in headers.items():
-            with archive.open(f"{name}.npy") as member:
-                arrays[name] = np.asarray(_read(member, *header))
-        return arrays
-
-
-def _read(member: Any, shape: tuple[int, ...], fortran: bool, dtype: np.dtype[Any]) -> np.ndarray:
-    """Return the array of a member of an archive; a large one is mapped from an unnamed file."""
-    if math.prod(shape) * dtype.itemsize <= IN_MEMORY_BYTES:
-        return np.lib.format.read_array(member, allow_pickle=False)
+    order: Any = "F" if fortran else "C"
+    if size <= IN_MEMORY_BYTES:
+        return np.ndarray(shape, dtype, bytearray(stream.read()), order=order)
     with tempfile.TemporaryFile() as place:
-        shutil.copyfileobj(member, place)
-        place.seek(0)
-        np.lib.format.read_magic(place)
-        np.lib.format.read_array_header_1_0(place)
-        return np.memmap(place, dtype, "c", place.tell(), shape, "F" if fortran else "C")
-
-
-def read_array(path: Path) -> np.ndarray:
-    """Return the array of an .npy file: numbers or words, with the bytes of its shape."""
-    with refused("", *UNREADABLE_ARCHIVE), open_regular(path, MAX_TABLE_BYTES) as stream:
-        _header(stream, os.fstat(stream.fileno()).st_size)
-        stream.seek(0)
-        return np.asarray(np.lib.format.read_array(stream, allow_pickle=False))
+        shutil.copyfileobj(stream, place)
+        place.flush()
+        return np.asarray(np.memmap(place, dtype, "c", 0, shape, order))
