@@ -135,10 +135,9 @@ def read_trials(content: bytes, run: Mapping[str, Any], room: int) -> pa.Table:
     """
     with refused("trials.parquet: ", *UNREADABLE_TABLE):
         schema = trial_schema(*further_columns(run["config"], run["probes"]))
-        file = _opened(content, schema)
-        if (rows := file.metadata.num_rows) != run["drawn"]:
-            raise CorruptRecordError(f"has {rows} rows; must have drawn={run['drawn']}")
-        table = _read(file, schema, room)
+        table = _read(content, schema, room)
+        if len(table) != run["drawn"]:
+            raise CorruptRecordError(f"has {len(table)} rows; must have drawn={run['drawn']}")
         counts = {
             one["values"]: one["counts"] for one in table["status"].value_counts().to_pylist()
         }
@@ -157,7 +156,7 @@ def read_history(content: bytes, trials: pa.Table, room: int) -> pa.Table:
         found = pq.read_schema(pa.BufferReader(content))
         step = STEPS["step" in found.names and found.field("step").type == STEPS[1]]
         schema = history_schema(step, *key)
-        table = _read(_opened(content, schema), schema, room)
+        table = _read(content, schema, room)
         both = pa.concat_tables([trials.select(key), _distinct(table, key).select(key)])
         if len(_distinct(both, key)) > len(trials):
             raise CorruptRecordError(f"has a {' '.join(key)} that trials.parquet lacks")
@@ -169,8 +168,12 @@ def _distinct(table: pa.Table, key: Sequence[str]) -> pa.Table:
     return table.select(key).group_by(key, use_threads=False).aggregate([])
 
 
-def _opened(content: bytes, schema: pa.Schema) -> pq.ParquetFile:
-    """Return the file in `content`, whose columns are those of `schema`, words as a dictionary."""
+def _read(content: bytes, schema: pa.Schema, room: int) -> pa.Table:
+    """Return the rows of the file in `content`, whose columns must be those of `schema`.
+
+    A word is stored once and named by many rows, each of which may need its bytes in memory. So
+    words are read as numbers of a dictionary, and their lengths are added before they are copied.
+    """
     found = pq.read_schema(pa.BufferReader(content))
     for column in sorted(set(found.names) ^ set(schema.names)):
         what = "unknown" if column in found.names else "missing"
@@ -181,21 +184,8 @@ def _opened(content: bytes, schema: pa.Schema) -> pq.ParquetFile:
         kind = found.field(one.name).type
         if kind != one.type and not {kind, one.type} <= {pa.string(), pa.large_string()}:
             raise CorruptRecordError(f"column {one.name} is {kind}; must be {one.type}")
-    source = pa.BufferReader(content)
-    return pq.ParquetFile(source, pre_buffer=False, read_dictionary=_words(schema))
-
-
-def _words(schema: pa.Schema) -> list[str]:
-    """Return the columns of words."""
-    return [field.name for field in schema if pa.types.is_large_string(field.type)]
-
-
-def _read(file: pq.ParquetFile, schema: pa.Schema, room: int) -> pa.Table:
-    """Return the rows of a file with the columns of `schema`.
-
-    A word is stored once and named by many rows, each of which may need its bytes in memory. So
-    words are read as numbers of a dictionary, and their lengths are added before they are copied.
-    """
+    words = [field.name for field in schema if pa.types.is_large_string(field.type)]
+    file = pq.ParquetFile(pa.BufferReader(content), pre_buffer=False, read_dictionary=words)
     footer = file.metadata
     if footer.num_rows > MAX_ROWS:
         raise CorruptRecordError(f"has {footer.num_rows} rows; must have at most {MAX_ROWS}")
@@ -207,7 +197,6 @@ def _read(file: pq.ParquetFile, schema: pa.Schema, room: int) -> pa.Table:
     _check_room(needed, room)
     table = file.read(use_threads=False)
     table.validate(full=True)  # also that words are UTF-8
-    words = _words(schema)
     chunks = (part for name in words for part in table[name].chunks)
     lengths = (pc.take(pc.binary_length(part.dictionary), part.indices) for part in chunks)
     _check_room(needed + sum(pc.sum(of_rows).as_py() or 0 for of_rows in lengths), room)
