@@ -2,12 +2,13 @@
 
 import shutil
 import tracemalloc
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from attnsvm.config.identity import run_name
-from attnsvm.record.archive import read_arrays
+from attnsvm.record import TooLargeError, archive
 from attnsvm.record.plan import write_plan
 from attnsvm.verify import command
 from tests.record.odd import ODD_ARRAYS, RAW, replace_file
@@ -76,16 +77,19 @@ def test_a_run_in_a_folder_of_another_name_or_an_absent_one_is_refused(top, tmp_
     assert command.main([str(folder)]) == 2  # there is none any more
 
 
-def test_large_arrays_are_not_in_memory(tmp_path):
+def test_large_arrays_are_not_in_memory(tmp_path, monkeypatch):
     whole = np.random.default_rng(0).random((1000, 50, 50))
     np.savez_compressed(tmp_path / "arrays.npz", W=whole, V=np.asfortranarray(whole))
     with open(tmp_path / "arrays.npz", "rb") as stream:
         tracemalloc.start()
-        arrays = read_arrays(stream)
+        arrays = archive.read_arrays(stream)
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
     assert all(np.array_equal(array, whole) for array in arrays.values())
     assert peak < whole.nbytes / 50
+    monkeypatch.setattr(archive.shutil, "disk_usage", lambda _: SimpleNamespace(free=10**7))
+    with open(tmp_path / "arrays.npz", "rb") as stream, pytest.raises(TooLargeError, match="half"):
+        archive.read_arrays(stream)
 
 
 @pytest.mark.parametrize("name", ["run.json", "solutions.npz"])
