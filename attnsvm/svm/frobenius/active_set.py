@@ -39,38 +39,42 @@ def solve_each(
     unit, unit_h = np.empty(N), np.empty(N)
     support, old, barred = np.empty(N, np.int64), np.empty(N, np.int64), np.empty(N, np.bool_)
     for b in range(B):
-        size = scaled_gram(of_d[b], of_z[b], h[b], K, unit, unit_h)
+        size = scaled(of_d[b], of_z[b], h[b], K, A, unit, unit_h, w)
         for k in range(N):
             barred[k] = kind[b, k] != 1
-            for j in range(N):
-                A[k, j] = K[k, j] + unit_h[k] * unit_h[j]
         m = active_set(A, unit_h, kind[b], L, V, y, u, s, w, support, old, barred)
         if m > 0:
             optimal[b] = solve_on_support(K, unit_h, kind[b], L, y, u, s, w, support, m, a[b])
             for k in range(N):
-                a[b, k] *= size / unit[k]
+                a[b, k] *= size * unit[k]
     return a, optimal
 
 
-@subroutine
-def scaled_gram(of_d: Array, of_z: Array, h: Array, K: Array, unit: Array, unit_h: Array) -> float:
-    """Write K = (D D^T) o (Z Z^T) and h of rows of norm about one, and the powers of two taken out.
+@subroutine(fastmath=REORDERED)
+def scaled(
+    of_d: Array, of_z: Array, h: Array, K: Array, A: Array, unit: Array, unit_h: Array, row: Array
+) -> float:
+    """Write K = (D D^T) o (Z Z^T), h, and A = K + h h^T, of rows of norm about one.
 
-    Returned is the one that makes the largest h_k about one.
+    Rows are multiplied by the powers of two `unit`. Returned is the one that is taken out of h,
+    whose largest entry becomes about one. `row` is a work array.
     """
-    N, largest = len(h), 0.0
-    R = N // len(of_z)
+    N, n, largest = len(h), len(of_z), 0.0
+    R = N // n
     for k in range(N):
-        unit[k] = power_of_two(of_d[k, k] * of_z[k // R, k // R], 2)
-        unit_h[k] = h[k] / unit[k]
+        unit[k] = 1 / power_of_two(of_d[k, k] * of_z[k // R, k // R], 2)
+        unit_h[k] = h[k] * unit[k]
         largest = max(largest, abs(unit_h[k]))
     size = power_of_two(largest, 1)
     for k in range(N):
         unit_h[k] /= size
-        for i in range(len(of_z)):
-            of_queries = of_z[k // R, i] / unit[k]
-            for j in range(i * R, (i + 1) * R):
-                K[k, j] = of_d[k, j] * of_queries / unit[j]
+    for i in range(n):
+        for j in range(N):
+            row[j] = of_z[i, j // R] * unit[j]
+        for k in range(i * R, (i + 1) * R):
+            for j in range(N):
+                K[k, j] = of_d[k, j] * row[j] * unit[k]
+                A[k, j] = K[k, j] + unit_h[k] * unit_h[j]
     return size
 
 
