@@ -1,9 +1,11 @@
 """Tables of cases: which rows `make test` runs (`make test-all` runs all), and those in files."""
 
 import csv
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
@@ -28,3 +30,8 @@ def refusals(of: str) -> list[tuple[str, str]]:
 def beside(test: str) -> Any:
     """Return the cases of a test file, which are in the .yaml of its name."""
     return yaml.safe_load(Path(test).with_suffix(".yaml").read_text())
+
+
+def expressed(name: str, expression: str, **others: Any) -> Callable[[Any], Any]:
+    """Return the function of `name` that an expression of a table says; it may use NumPy, np."""
+    return eval(f"lambda {name}: {expression}", {"np": np, **others})

@@ -14,6 +14,7 @@ from attnsvm.head import Head
 from attnsvm.model import CrossAttention
 from attnsvm.selection import optimal_tokens
 from attnsvm.theory.token_graph import priority_graphs
+from tests.quick import beside, expressed
 
 pytestmark = pytest.mark.processors
 
@@ -239,30 +240,10 @@ def test_file_needs_no_queries_when_tokens_ask_nor_labels_of_each_position(tmp_p
         sample("file", path=path)
 
 
-@pytest.mark.parametrize(
-    ("name", "change", "message"),
-    [
-        ("X", lambda X: None, "X: missing; must be in the file, which has Y, Z"),
-        ("Y", lambda Y: None, "Y: missing"),
-        ("X", lambda X: X[0, 0], r"X: shape \(3, 4\); must be \(B, n, T, d\) or"),
-        ("X", lambda X: X[:, :, :0], "X: shape .* must be"),
-        ("Z", lambda Z: Z[:, :1], r"Z: shape \(5, 1, 4\); must be \(5, 2, 4\)"),
-        ("Y", lambda Y: Y[:3], r"Y: shape \(3, 2\); must be \(5, 2\)"),
-        ("Y", lambda Y: 0 * Y, "Y: label 0.0; must be -1 or"),
-        ("Y", lambda Y: Y * np.nan, "Y: label nan; must be -1 or"),
-        ("X", lambda X: X * np.nan, "X: nan at index"),
-        ("Z", lambda Z: Z / 0.0, "Z: .*inf at index"),
-        ("X", lambda X: X.astype(str), "X: <U"),
-        ("X", lambda X: X.astype(object), "not a readable .npz"),
-        ("Mask", lambda _: MASK, r"unknown array Mask; must be X \| Z \| Y \| mask \| v \| V"),
-        ("mask", lambda _: 0 * MASK, "mask: every sample must have"),
-        ("mask", lambda _: 2 * MASK, "mask: has a value other than 0 and 1"),
-        ("mask", lambda _: MASK[:, :, :2], r"mask: shape \(5, 2, 2\); must be \(5, 2, 3\)"),
-    ],
-)
+@pytest.mark.parametrize(("name", "change", "message"), beside(__file__))
 @pytest.mark.filterwarnings("ignore:divide by zero")
 def test_bad_files_are_named(tmp_path, arrays, name, change, message):
-    arrays[name] = change(arrays.get(name))
+    arrays[name] = expressed("a", change, MASK=MASK)(arrays.get(name))
     path = written(tmp_path, {key: value for key, value in arrays.items() if value is not None})
     with pytest.raises(ConfigError, match=message):
         sample("file", path=path)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tests.quick import beside
+from tests.quick import beside, expressed
 from tests.verify.forging import Forgery, array, cell, config_of, curve, stated
 
 NORMS = ("frobenius", "nuclear")
@@ -143,14 +143,17 @@ FORGERIES = {
     **{name: ("top", config_of(*given)) for name, given in LISTED["config"].items()},
     **{name: ("top", stated(name, value=value, recount=False))
        for name, value in LISTED["counts"].items()},
+    **{name: (kind, array(key, expressed("a", by)))
+       for name, (kind, key, by) in LISTED["arrays"].items()},
+    **{name: (kind, curve(quantity, at, expressed("x", by)))
+       for name, (kind, quantity, at, by) in LISTED["curves"].items()},
+    **{name: (kind, expressed("f", edit)) for name, (kind, edit) in LISTED["edits"].items()},
+    **{name: (kind, table(expressed("t", by))) for table in (trials, history)
+       for name, (kind, by) in LISTED[table.__name__].items()},
     # --- cells of the table: those that `test_every_column_and_curve` does not forge alike
     "a hypothesis that was not asked for": (
         "top", trials(lambda t: t.assign(assumption_d=pd.array([True] * len(t), "boolean")))
     ),
-    "multipliers of Gen-SVM": ("mixture", array("nuclear_attained_multipliers", lambda a: a + 0.1)),
-    "no multiplier of Gen-SVM": ("mixture", array("nuclear_attained_multipliers", lambda a: 0 * a)),
-    "everything attended": ("mixture", array("attended", lambda a: a | True)),
-    "excess risk before the end": ("excess_risk", curve("excess_risk_log", 1, a_little_more)),
     "objective": ("top", cell("frobenius_objective", lambda x: x * (1 - 1e-9))),
     "training": ("top", cell("training", lambda end: "un" * (end == "saturated") + "saturated")),
     "one-token correlation": (
@@ -159,7 +162,6 @@ FORGERIES = {
                          f.trials.index[f.trials["status"] == "ok"][0]),
     ),
     # --- statuses and reasons
-    "all ok": ("top", trials(lambda t: t.assign(status="ok", reason=""))),
     "hidden by a status": ("top", called_undecided),
     "infeasible called undecided": ("optimal", infeasible(called_undecided)),
     "infeasible called ok": ("optimal", infeasible(lambda f, k: passed_off(f, k, "ok"))),
@@ -174,65 +176,21 @@ FORGERIES = {
     "another rank": ("kq_low_rank", undecided(above_rank)),
     "bracket of a smaller margin": ("kq_low_rank", shrunk_bracket),
     "rejected by taste": ("multi", rejected_by_taste),
-    # --- rows
-    "last row dropped": ("top", lambda f: f.keep([0, 1, 2])),
-    "middle row dropped": ("top", lambda f: f.keep([0, 2, 3])),
-    "row doubled": ("top", lambda f: f.keep([0, 0, 1, 2])),
-    "rows turned": ("top", lambda f: f.keep([1, 0, 2, 3])),
-    "renumbered": ("top", lambda f: f.renumber(10)),
+    # --- rows, arrays
     "swapped": ("top", swapped_instances),
     "accepted too early": ("until_accepted", accepted_too_early),
-    "no rows": ("top", lambda f: f.keep([])),
     # --- run.json
     "seed and rows": ("top", lambda f: (f.renumber(7), config_of("", "seed", 7)(f))),
     "signature": ("top", stated("signature", value="0" * 64)),
-    "missing field": ("top", lambda f: f.run["config"]["svm"].pop("gap")),
     "option": ("top", stated("options", "optimizer", value="adam")),
     "own option as plug-in": ("top", own_option_as_plug_in),
     "version": ("top", stated("version", value="9.9")),
-    # --- history
-    "impossible softmax": ("top", curve("max_softmax", 1, lambda s: 1.5)),
-    "impossible correlation": ("top", curve("one_minus_corr_frobenius", 1, lambda c: -0.1)),
-    "any correlation of a kept path": ("path", curve("one_minus_corr_frobenius", 1, a_little_more)),
-    "any risk of a kept path": ("path", curve("risk", 2, a_little_more)),
-    "history dropped": ("top", history(lambda h: h.iloc[:-1])),
-    "history doubled": ("top", history(lambda h: h.iloc[[*range(len(h)), -1]])),
-    "history renamed": ("top", history(lambda h: h.replace({"quantity": {"risk": "loss"}}))),
-    "history shifted": ("top", history(lambda h: h.assign(step=h["step"] + 1))),
-    "history emptied": ("top", history(lambda h: h.iloc[:0])),
-    # --- arrays
-    "tokens moved": ("top", array("X", lambda X: X + 1e-3)),
-    "a token moved a little": ("top", array("X", lambda X: X * (1 + 1e-9))),
-    "query turned": ("top", array("Z", lambda Z: -Z)),
-    "masked": ("top", array("mask", lambda mask: mask & (np.arange(4) > 0))),
+
     "other tokens": ("top", array("selected", other)),
-    "no such token": ("top", array("selected", lambda s: s + 7)),
-    "other tokens, proved": ("top", lambda f: f.select(other(f.arrays["selected"][0]))),
-    "other optimal tokens, proved": ("optimal", lambda f: f.select(f.arrays["selected"][1])),
     "weights scaled": ("top", scaled_weights),
     "weights of another instance": (
         "top", lambda f: f.array("trained_W", lambda _: f.arrays["trained_W"][1])
     ),
-    "weights shrunk": ("top", array("frobenius_W", lambda W: W * (1 - 1e-6))),
     "weights not finite": ("top", array("trained_W", lambda W: W * math.nan)),
-    "multiplier": ("top", array("frobenius_multipliers", lambda a: a - a.max())),
-    "seeds of the arrays": ("top", array("seeds", lambda seed: seed + 100)),
-    "array missing": ("top", lambda f: f.arrays.pop("trained_W")),
-    "multipliers missing": ("top", lambda f: f.arrays.pop("nuclear_multipliers")),
-    "all arrays missing": ("top", lambda f: f.arrays.clear()),
-    "an array too many": ("top", lambda f: f.arrays.update(proof=f.arrays["trained_W"])),
-    "another type": ("top", lambda f: f.arrays.update(X=f.arrays["X"].astype(np.float32))),
-    "a column too many": ("top", trials(lambda t: t.assign(proof=1.0))),
-    "a column too few": ("top", trials(lambda t: t.drop(columns="assumption_b1"))),
-    "attended": ("multi", array("attended", lambda a: ~a)),
-    "log softmax": ("multi", array("log_softmax", lambda logs: logs * (1 + 1e-6))),
-    "finite part": ("multi", array("frobenius_fin_W", lambda W: W + 1e-6)),
-    "snapshot": ("path", array("snapshots", lambda W: np.stack([W[0], (1 + 1e-9) * W[1], *W[2:]]))),
-    "first snapshot": ("path", array("snapshots", lambda W: np.concatenate([2 * W[:1], W[1:]]))),
-    "softmax": ("path", array("softmax", lambda s: s[:, :, ::-1])),
-    "scores": ("path", array("scores", lambda s: s + 1e-6)),
-    "steps": ("path", array("steps", lambda steps: steps + 1)),
-    "adjoints": ("network", array("log_adjoint", lambda logs: logs + 0.01)),
-    "what is seen": ("network", array("reached", lambda seen: ~seen)),
 }  # fmt: skip
 """Name -> kind of record, and a function that forges it."""
