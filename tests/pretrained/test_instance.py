@@ -153,6 +153,8 @@ def test_the_tokens_control_keeps_the_tokens_at_their_places():
     assert moved > 0
 
 
-def test_a_control_that_is_not_there_is_refused():
+def test_a_head_or_a_control_that_is_not_there_is_refused():
+    with pytest.raises(ConfigError, match=r"head=3: must be >= 0 and < 3"):
+        restricted(layer(), 3)
     with pytest.raises(ConfigError, match="control='spectra': must be none"):
         restricted(layer(), 0, "spectra")

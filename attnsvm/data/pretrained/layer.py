@@ -56,8 +56,7 @@ class AttentionLayer(Shaped):
 
     def W(self, head: int) -> Tensor:
         """Return W_h, shape (d + 1, e + 1)."""
-        if not 0 <= head < self.heads:
-            raise ConfigError(f"head={head}: must be >= 0 and < {self.heads}, the heads of a layer")
+        _check_head(head, self.heads)
         return self.K[head].mT @ self.Q[head] / math.sqrt(self.K.shape[1])
 
     def log_attention(self) -> Tensor:
@@ -66,6 +65,11 @@ class AttentionLayer(Shaped):
         queries = torch.einsum("hme,nse->nhsm", self.Q, with_one(self.Z))
         logits = queries @ keys.mT / math.sqrt(self.K.shape[1])
         return logits.masked_fill(~self.mask[:, None], -torch.inf).log_softmax(-1)
+
+
+def _check_head(head: int, heads: int) -> None:
+    if not 0 <= head < heads:
+        raise ConfigError(f"head={head}: must be >= 0 and < {heads}, the heads of a layer")
 
 
 def with_one(rows: Tensor) -> Tensor:
@@ -99,8 +103,9 @@ class Restricted(Shaped):
 
         v_i^T (x_it - x_iu) is by how much token t of sample i scores above token u, by scores gamma
         (n, T). Unless they are given, the token that the head attends to most scores 1, the others
-        0.
+        0. ConfigError if there is no such head.
         """
+        _check_head(head, len(self.W))
         with one_thread():
             if gamma is None:
                 selected = self.logits[head].masked_fill(~self.mask, -torch.inf).argmax(1)
