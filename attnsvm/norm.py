@@ -116,8 +116,8 @@ class Schatten(Norm):
 class Hybrid(Norm):
     """max(A(W_1), B(w_2)), w_2 the last column of W, as a bias, and W_1 all others.
 
-    Its dual is the sum A*(W_1) + B*(w_2), and the steepest direction that of each block: trained so
-    are weights by Muon and biases by signs (arXiv 2602.16340). A single column is w_2.
+    Its dual is the sum A*(W_1) + B*(w_2), and the steepest direction that of each block, as where
+    Muon trains the weights and signs the bias (arXiv 2602.16340). A single column is w_2.
     """
 
     def __init__(self, weights: Norm, bias: Norm, total: bool = False) -> None:

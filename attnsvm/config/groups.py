@@ -275,8 +275,8 @@ class ClassesConfig(ClassifierConfig, name="classes", target="Classes"):
     def _broken(self) -> Broken:
         for name, usual in (("margin", 0), ("condition", 1), ("bias", False)):
             if self.points == "rademacher" and getattr(self, name) != usual:
-                must = f"{usual} with points=rademacher: the entries of a point have one size"
-                yield name, must.lower()
+                must = "with points=rademacher: the entries of a point have one size"
+                yield name, f"{str(usual).lower()} {must}"
 
 
 class ContextsConfig(ClassifierConfig, name="contexts", target="Contexts"):

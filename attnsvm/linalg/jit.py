@@ -189,7 +189,7 @@ def announced(what: str, seconds: int) -> Iterator[None]:
 
 
 def in_parts(work: Callable[[int, int], Any], count: int, parts: int) -> list[Any]:
-    """Return work(first, end) of so many parts of range(count), at most one for each core.
+    """Return work(first, end) for each of `parts` parts of range(count), at most one for a core.
 
     They run in threads, in the context of the call, hence compilation is announced.
     """

@@ -110,7 +110,7 @@ class Adam(FirstOrder, options=schema.AdamConfig):
         return np.stack([eta * first / root, decay, self.eps / root], 1)
 
     def turns(self, step: Step) -> list[tuple[Turn, Turn]]:
-        """Return for each variable how the basis of grad^2 is reached, and left: it is its own."""
+        """Return for each variable the map into the basis of the squares, and back: identities."""
         return [(torch.positive, torch.positive)] * len(step.variables)
 
     def update(self, step: Step) -> Variables:

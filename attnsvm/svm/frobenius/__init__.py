@@ -42,16 +42,15 @@ def least_norm(problem: SvmProblem) -> Candidate:
     problem = problem if device.type == "cpu" else problem.to("cpu")
     a, optimal = from_gram(problem)
     W, ray = problem.combine(a), torch.full_like(a, torch.nan)
-    if optimal.all():
-        return Candidate(W.to(device), a.to(device), ray.to(device))
-    W[~optimal], a[~optimal] = torch.nan, torch.nan
-    left = (~optimal & (problem.h != 0).any(dim=1)).nonzero()[:, 0]
-    rows = problem.take(left)
-    for k, b in enumerate(each("instance", left.tolist())):
-        arrays = (rows.D[k], rows.queries[k], rows.h[k], rows.kind[k])
-        found = _from_rows(*(t.numpy() for t in arrays))
-        w, a[b], ray[b] = (torch.from_numpy(x) for x in found)
-        W[b] = w.reshape(W.shape[1:])
+    if not optimal.all():
+        W[~optimal], a[~optimal] = torch.nan, torch.nan
+        left = (~optimal & (problem.h != 0).any(dim=1)).nonzero()[:, 0]
+        rows = problem.take(left)
+        for k, b in enumerate(each("instance", left.tolist())):
+            arrays = (rows.D[k], rows.queries[k], rows.h[k], rows.kind[k])
+            found = _from_rows(*(t.numpy() for t in arrays))
+            w, a[b], ray[b] = (torch.from_numpy(x) for x in found)
+            W[b] = w.reshape(W.shape[1:])
     return Candidate(W.to(device), a.to(device), ray.to(device))
 
 
