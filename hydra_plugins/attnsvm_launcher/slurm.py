@@ -156,7 +156,8 @@ class Slurm(SlurmLauncher):  # type: ignore[misc]
                 f"limit: the run would be stopped at its start"
             )
         if self.params["timeout_min"] < SHORT_MIN:
-            log.warning("time limit %d s: runs are stopped after %d s", limit_s, limit_s - delay_s)
+            words = "time limit %d s: SLURM stops runs %d s before it or up to a minute earlier"
+            log.warning(words, limit_s, delay_s)
 
     def _executor(self) -> Any:
         """Return submitit's executor with the parameters of hydra.launcher."""
