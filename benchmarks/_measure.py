@@ -28,6 +28,10 @@ def seconds(work: Callable[[], Any]) -> tuple[float, float]:
     return time.perf_counter() - started[0], time.process_time() - started[1]
 
 
+PAUSE_S = 0.1
+"""Seconds before each program: the threads of the one before may wait for work in a loop."""
+
+
 def best_in_turn(
     works: Mapping[str, tuple[Callable[[], Any], int]], repeats: int
 ) -> dict[str, tuple[float, float]]:
@@ -38,6 +42,7 @@ def best_in_turn(
     best = dict.fromkeys(works, (float("inf"), float("inf")))
     for _ in range(repeats):
         for name, (work, count) in works.items():
+            time.sleep(PAUSE_S)
             spent = [second / count * 1e6 for second in seconds(work)]
             best[name] = min(best[name][0], spent[0]), min(best[name][1], spent[1])
     return best

@@ -175,6 +175,26 @@ def test_many_steps_of_w_are_those_of_torch():
     assert_same(sample("token_graph", trials=9), steps=300, loss="log", tolerance=5e-10)
 
 
+@RULES
+@pytest.mark.parametrize("steps", [0, 100, 600])
+def test_a_step_of_next_tokens_is_that_of_torch(steps, parameterization, m):
+    """Until the attention of other tokens underflows; one sample has tokens of its label only.
+
+    There are more samples than dimensions: (K, Q) take the steps of their product.
+    """
+    batch = sample("token_graph", n=12, T=4, K=4, d=4, trials=11)
+    labels, v = batch.head_parameters["v"], batch.head_parameters["v"][:, 1]
+    X, mask = batch.X.clone(), ragged(batch).mask | (batch.scores() > 0.5)
+    X[:, 1], labels[:, 1] = v[:, None], v
+    batch = dataclasses.replace(batch, X=X, mask=mask)
+    path = train(batch, parameterization, "normalized_gd", "log", m=m, steps=steps)
+    far = 50.0 if steps == 600 else 1.0
+    init = far * path.W if path.K is None or path.Q is None else (path.K, path.Q)
+    for name in ("gd", "normalized_gd"):
+        given = {"init": init, "steps": 1, "lr": 1.0, "m": m}
+        assert_same(batch, parameterization, name, "log", tolerance=1e-11, **given)
+
+
 def opposite(batch):
     """Give both samples the tokens +-v, one query and opposite labels: least risk at W = 0."""
     X, Y, Z = batch.X.clone(), batch.Y.clone(), batch.Z.clone()

@@ -32,6 +32,9 @@ class Update(NamedTuple):
     Steps are along the gradient, divided by its norm if `normalised`, or along its `direction`. The
     momentum has its decay rate `beta` (0: none), the logarithm of beta, and whether steps are along
     gradient + beta momentum; weights may decay. R may be triangular.
+
+    `labelled`: the loss is -log of the attention that the tokens with feature 1 have, those of a
+    label; the others have 0. `classes`: the tokens of each sample are the unit vectors.
     """
 
     loss: int
@@ -44,6 +47,8 @@ class Update(NamedTuple):
     nesterov: bool
     decays: bool
     triangular: bool
+    labelled: bool
+    classes: bool
     direction: Any  # Direction or None
 
 
@@ -76,8 +81,8 @@ def shapes_of_work(n: int, T: int, r: int, c: int, k: int, m: int, columns: int)
         # E becomes q; C is E (C - C_top)
         **dict.fromkeys(("logits", "E"), (n, T)), "C": (T,), **samples,
         **dict.fromkeys(("w", "best"), (n, k)), **dict.fromkeys(("U", "P"), (n, r)),
-        # K^T P, Q^T z, and the gradients in K, and in V or Q
-        **dict.fromkeys(("A", "B"), (n, m)), "G": (r, m), "H": (c, m or r),
+        # K^T P, Q^T z, Q K^T, and the gradients in K, and in V or Q
+        **dict.fromkeys(("A", "B"), (n, m)), "W": (c, r), "G": (r, m), "H": (c, m or r),
         # a copy of a gradient, its right singular vectors and singular values
         "copy": (largest,), "right": (least * least,), "sigma": (least,),
         # for a snapshot: a difference of coordinates and its product with one basis
@@ -221,10 +226,61 @@ def _weigh_untied(data: Instance, work: Workspace, i: int, c_top: Any, total: An
 
 
 @inlined
-def gradient(data: Instance, work: Workspace, update: Update, weights: Any, recorded: bool) -> Any:
+def _of_labels(data: Instance, work: Workspace, classes: bool) -> bool:
+    """Write logits, margins and P_i of the risk -log(A / (A + B)); False where one may underflow.
+
+    A is the sum of E = e^(logit - largest) over the tokens of a label, B that over the others. The
+    gradient in a logit is -E B / (A (A + B)) / n for the label's tokens and E / (A + B) / n for the
+    others: nothing cancels.
+    """
+    n, T, r = data.X.shape
+    few = max(1, TILE // (T * r))
+    for first in range(0, n, few):
+        last = min(first + few, n)
+        for i in range(first, last):
+            logits, top = work.logits[i], fill(-np.inf)
+            if classes:
+                logits[:] = work.U[i]
+            else:
+                matmul_inline(logits, data.X[i], work.U[i])
+            for t in range(T):
+                logit = logits[t] + data.bias[i, t]
+                logits[t] = logit
+                top = maximum(logit, top)
+            work.top[i] = top
+        least = fill(1.0)
+        for i in range(first, last):
+            top, A, B = work.top[i], fill(0.0), fill(0.0)
+            for t in range(T):
+                e, f = exp(work.logits[i, t] - top), data.F[i, t, 0]
+                work.E[i, t] = e
+                A += e * f
+                B += e - e * f
+            inverse, weight = 1 / (A + B), data.weights[i]
+            work.margin[i], work.inverse[i] = A * inverse, -weight * inverse
+            work.big[i] = weight * inverse * B / A
+            least = where(weight < 0, minimum(minimum(A, B), least), least)
+        if any_lane(least < FAINT):
+            return False
+        for i in range(first, last):
+            up, down = work.big[i], work.inverse[i]
+            for t in range(T):
+                work.E[i, t] *= where(data.F[i, t, 0] > 0, up, down)
+            if classes:
+                work.P[i] = work.E[i]
+            else:
+                matmul_inline(work.P[i], data.X[i].T, work.E[i])
+    return True
+
+
+@inlined
+def gradient(
+    data: Instance, work: Workspace, update: Update, near: bool, weights: Any, recorded: bool
+) -> tuple[Any, bool]:
     """Write P_i e^-scale and return the scale, the largest `size` of a contributing sample.
 
-    It is -inf, and the P_i are zero, if there is none.
+    It is -inf, and the P_i are zero, if there is none. It is 0 if `near`, which asks for
+    `_of_labels` and is returned as well: False where that cannot be had.
     `weights` are those of the samples, or empty. A sample without weight has no logits and no
     margin unless they are `recorded`.
 
@@ -233,6 +289,8 @@ def gradient(data: Instance, work: Workspace, update: Update, weights: Any, reco
     before. Each stage is a loop over these samples, so the processor has independent work.
     """
     n, T, r = data.X.shape
+    if near and _of_labels(data, work, update.classes):
+        return fill(0.0), True
     some = len(weights) > 0
     few = 1 if some else max(1, TILE // (T * r))
     for first in range(0, n, few):
@@ -253,4 +311,4 @@ def gradient(data: Instance, work: Workspace, update: Update, weights: Any, reco
         share = weight * exp(work.size[i] - shift)
         for j in range(r):
             work.P[i, j] = share * work.P[i, j] if weight > 0 else fill(0.0)
-    return scale
+    return scale, False

@@ -110,6 +110,8 @@ def _update_of(risk: Risk, optimizer: FirstOrder) -> Update:
         nesterov=getattr(optimizer, "nesterov", False),
         decays=optimizer.weight_decay > 0,
         triangular=rule not in (MAX, L1, ADAM, HYBRID) and (of_gradient or not optimizer.ridge),
+        labelled=False,
+        classes=False,
         direction=direction,
     )
 
@@ -120,6 +122,9 @@ def _log(x: float) -> float:
 
 
 # --- the loop -------------------------------------------------------------------------------------
+
+ROUNDING = 1e-12
+"""Largest rounding error of products of orthonormal embeddings, which are 0 or 1."""
 
 TOGETHER = 2**20
 """Numbers that are kept of the stops of a stretch, at most: 8 MiB."""
@@ -168,6 +173,10 @@ class _Loop(BlockSteps):
         F, kinds = features
         bias = torch.zeros_like(X[..., 0]).masked_fill(~batch.mask, -torch.inf)
         weights = batch.Y * batch.has_query / -self.n
+        if _labelled(risk, F, kinds):
+            classes = X.shape[2] == X.shape[3] and bool((X == torch.eye(X.shape[3])).all())
+            self.update, F = self.update._replace(labelled=True, classes=classes), F.round()
+            weights *= ((F[..., 0] == 0) & batch.mask).any(-1)  # the label has all attention
         of_kinds = LaneArray(blocks_of(kinds.expand(LANES, 3, -1)).array[0])
         given = (blocks_of(tensor) for tensor in (X, F, R, bias, batch.Y, weights))
         self.data = Instance(next(given), next(given), of_kinds, *given)
@@ -258,6 +267,15 @@ class _Loop(BlockSteps):
         arrays = (torch.from_numpy(lanes.array).movedim(-1, 2).flatten(1, 2) for lanes in kept)
         K, Q, W, logits, margins = (array[:, :count] for array in arrays)
         return [K, Q, W, logits, margins] if self.m else [W.mT, logits, margins]
+
+
+def _labelled(risk: Risk, F: Tensor, kinds: Tensor) -> bool:
+    """Return whether the head gives the attention of some tokens, and the loss is its -log."""
+    if type(risk.loss) is not Log or kinds.tolist() != [[1.0], [0.0], [0.0]]:
+        return False
+    whole = F.round()
+    near = (F - whole).abs().max() < ROUNDING and ((whole == 0) | (whole == 1)).all()
+    return bool(near and (risk.batch.Y == 1).all())
 
 
 def _times(basis: Tensor | None, V: Tensor) -> Tensor:

@@ -253,26 +253,33 @@ def _from_queries(C: LaneArray, P: LaneArray, R: LaneArray, triangular: bool) ->
 @inlined
 def _differentiate(
     K: LaneArray, Q: LaneArray, here: Instance, work: Workspace, update: Update,
-    weights: Any, recorded: bool,
-) -> Any:  # fmt: skip
+    near: bool, weights: Any, recorded: bool,
+) -> tuple[Any, bool]:  # fmt: skip
     """Write the gradients of a block in the coordinates K (r, m), at G, and Q (c, m), at H.
 
-    Return their log-scale. Where m is 0, W^T (c, r) takes the place of Q.
+    Return what `gradient` does. Where m is 0, W^T (c, r) takes the place of Q. With many samples
+    the product Q K^T (c, r), and the gradient in it, take fewer operations than K and Q do.
     """
-    factors = work.B.shape[1] > 0
-    if factors:
+    m, (n, r), c = work.B.shape[1], work.U.shape, len(Q)
+    by_product = n * m * (2 * c + 3 * r) > r * c * (3 * m + 2 * n)
+    if m and not by_product:
         _at_queries(work.B, Q, here.R, update.triangular)
         matmul_inline(work.U.T, K, work.B.T)
     else:
-        _at_queries(work.U, Q, here.R, update.triangular)
-    scale = gradient(here, work, update, weights, recorded)
-    if factors:
+        if m:
+            matmul_inline(work.W, Q, K.T)
+        _at_queries(work.U, work.W if m else Q, here.R, update.triangular)
+    scale, near = gradient(here, work, update, near, weights, recorded)
+    if m and not by_product:
         matmul_inline(work.A.T, K.T, work.P.T)
         _from_queries(work.H, work.A, here.R, update.triangular)
         matmul_inline(work.G.T, work.B.T, work.P)
     else:
-        _from_queries(work.H, work.P, here.R, update.triangular)
-    return scale
+        _from_queries(work.W if m else work.H, work.P, here.R, update.triangular)
+        if m:
+            matmul_inline(work.G, work.W.T, Q)
+            matmul_inline(work.H, work.W, K)
+    return scale, near
 
 
 @njit(inline="always")
@@ -355,13 +362,16 @@ def take_steps(
     """
     factors = work.B.shape[1] > 0
     for b in range(first, last):
-        here, taken = of_block(data, b), 0
+        here, taken, near = of_block(data, b), 0, update.labelled
         for k in range(len(plan) + 1):
             recorded = taken < len(stops) and stops[taken] == k
             if k == len(plan) and not recorded:
                 break
             weights = plan[min(k, len(plan) - 1), 3:] if len(plan) else plan[:0, 0]
-            scale = _differentiate(K.V[b], Q.V[b], here, work, update, weights, recorded)
+            near = near and not len(weights)
+            scale, near = _differentiate(
+                K.V[b], Q.V[b], here, work, update, near, weights, recorded
+            )
             if recorded:
                 at = taken, b - first
                 kept.logits[at], kept.margins[at] = work.logits, work.margin
