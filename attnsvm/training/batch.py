@@ -164,8 +164,8 @@ def optimizer_named(optimizer: str | Optimizer, options: dict[str, Any]) -> Opti
         return optimizer
     schema = GROUPS["optimizer"].get(optimizer)
     known = [f.name for f in dataclasses.fields(schema)] if schema else list(options)
-    arguments = signature(train).parameters.keys() - {"batch", "options"}
     for name in options.keys() - set(known):
+        arguments = signature(train).parameters.keys() - {"batch", "options"}
         if (meant := nearest(name, (*known, *sorted(arguments)))) in arguments:
             raise ConfigError(f"{name}: unknown argument of train; did you mean {meant}?")
     return named("optimizer", optimizer, **options)
