@@ -102,8 +102,20 @@ def of_block(data: Instance, b: int) -> Instance:
 
 
 @inlined
+def _write_logits(data: Instance, work: Workspace, classes: bool, first: int, last: int) -> None:
+    for i in range(first, last):
+        logits = work.logits[i]
+        if classes:
+            logits[:] = work.U[i]
+        else:
+            matmul_inline(logits, data.X[i], work.U[i])
+        for t in range(len(logits)):
+            logits[t] += data.bias[i, t]
+
+
+@inlined
 def _attend(data: Instance, work: Workspace, exact: bool, first: int, last: int) -> None:
-    """Write logits, E, `second`, `top`, `big`, `inverse` and size = log big, of the samples.
+    """Write E, `second`, `top`, `big`, `inverse` and size = log big, of the samples.
 
     E = e^(logit - second), but 0 at the largest logit `top` if that is larger than the `second`.
     Exact gradient: big = e^(second - top), and the attention of the top is `inverse`,
@@ -113,12 +125,9 @@ def _attend(data: Instance, work: Workspace, exact: bool, first: int, last: int)
     """
     T = data.X.shape[1]
     for i in range(first, last):
-        logits = work.logits[i]
-        matmul_inline(logits, data.X[i], work.U[i])
         top, second = fill(-np.inf), fill(-np.inf)
         for t in range(T):
-            logit = logits[t] + data.bias[i, t]
-            logits[t] = logit
+            logit = work.logits[i, t]
             second = maximum(minimum(logit, top), second)
             top = maximum(logit, top)
         if not exact:
@@ -177,7 +186,7 @@ def score(w: LaneArray, F: LaneArray) -> Any:
 
 @inlined
 def _pull_back(data: Instance, work: Workspace, update: Update, first: int, last: int) -> None:
-    """Write P_i e^-size; `size` is -inf for a sample that does not contribute to the gradient.
+    """Write q_i e^-size; `size` is -inf for a sample that does not contribute to the gradient.
 
     q_t = s_t (C_t - sum_u s_u C_u) for the scores C = <w, F>, all less C_top; the entry of q at the
     top is minus the sum of the other entries.
@@ -200,7 +209,6 @@ def _pull_back(data: Instance, work: Workspace, update: Update, first: int, last
             rest -= q
         for t in range(T):
             E[t] = where(work.logits[i, t] > work.second[i], rest, E[t])
-        matmul_inline(work.P[i], data.X[i].T, E)
 
 
 @inlined
@@ -226,50 +234,36 @@ def _weigh_untied(data: Instance, work: Workspace, i: int, c_top: Any, total: An
 
 
 @inlined
-def _of_labels(data: Instance, work: Workspace, classes: bool) -> bool:
-    """Write logits, margins and P_i of the risk -log(A / (A + B)); False where one may underflow.
+def _of_labels(data: Instance, work: Workspace, first: int, last: int) -> bool:
+    """Write margins and q_i of the risk -log(A / (A + B)); False where one may underflow.
 
     A is the sum of E = e^(logit - largest) over the tokens of a label, B that over the others. The
     gradient in a logit is -E B / (A (A + B)) / n for the label's tokens and E / (A + B) / n for the
     others: nothing cancels.
     """
-    n, T, r = data.X.shape
-    few = max(1, TILE // (T * r))
-    for first in range(0, n, few):
-        last = min(first + few, n)
-        for i in range(first, last):
-            logits, top = work.logits[i], fill(-np.inf)
-            if classes:
-                logits[:] = work.U[i]
-            else:
-                matmul_inline(logits, data.X[i], work.U[i])
-            for t in range(T):
-                logit = logits[t] + data.bias[i, t]
-                logits[t] = logit
-                top = maximum(logit, top)
-            work.top[i] = top
-        least = fill(1.0)
-        for i in range(first, last):
-            top, A, B = work.top[i], fill(0.0), fill(0.0)
-            for t in range(T):
-                e, f = exp(work.logits[i, t] - top), data.F[i, t, 0]
-                work.E[i, t] = e
-                A += e * f
-                B += e - e * f
-            inverse, weight = 1 / (A + B), data.weights[i]
-            work.margin[i], work.inverse[i] = A * inverse, -weight * inverse
-            work.big[i] = weight * inverse * B / A
-            least = where(weight < 0, minimum(minimum(A, B), least), least)
-        if any_lane(least < FAINT):
-            return False
-        for i in range(first, last):
-            up, down = work.big[i], work.inverse[i]
-            for t in range(T):
-                work.E[i, t] *= where(data.F[i, t, 0] > 0, up, down)
-            if classes:
-                work.P[i] = work.E[i]
-            else:
-                matmul_inline(work.P[i], data.X[i].T, work.E[i])
+    T, least = data.X.shape[1], fill(1.0)
+    for i in range(first, last):
+        top = fill(-np.inf)
+        for t in range(T):
+            top = maximum(work.logits[i, t], top)
+        work.top[i] = top
+    for i in range(first, last):
+        top, A, B = work.top[i], fill(0.0), fill(0.0)
+        for t in range(T):
+            e, f = exp(work.logits[i, t] - top), data.F[i, t, 0]
+            work.E[i, t] = e
+            A += e * f
+            B += e - e * f
+        inverse, weight = 1 / (A + B), data.weights[i]
+        work.margin[i], work.inverse[i] = A * inverse, -weight * inverse
+        work.big[i], work.size[i] = weight * inverse * B / A, fill(0.0)
+        least = where(weight < 0, minimum(minimum(A, B), least), least)
+    if any_lane(least < FAINT):
+        return False
+    for i in range(first, last):
+        up, down = work.big[i], work.inverse[i]
+        for t in range(T):
+            work.E[i, t] *= where(data.F[i, t, 0] > 0, up, down)
     return True
 
 
@@ -289,17 +283,25 @@ def gradient(
     before. Each stage is a loop over these samples, so the processor has independent work.
     """
     n, T, r = data.X.shape
-    if near and _of_labels(data, work, update.classes):
-        return fill(0.0), True
-    some = len(weights) > 0
+    some, all_near = len(weights) > 0, near
     few = 1 if some else max(1, TILE // (T * r))
     for first in range(0, n, few):
         last = min(first + few, n)
         if some and weights[first] == 0 and not recorded:
             continue
-        _attend(data, work, update.exact, first, last)
-        _predict(data, work, update, first, last)
-        _pull_back(data, work, update, first, last)
+        _write_logits(data, work, update.classes, first, last)
+        if not near or not _of_labels(data, work, first, last):
+            all_near = False
+            _attend(data, work, update.exact, first, last)
+            _predict(data, work, update, first, last)
+            _pull_back(data, work, update, first, last)
+        for i in range(first, last):
+            if update.classes:
+                work.P[i] = work.E[i]
+            else:
+                matmul_inline(work.P[i], data.X[i].T, work.E[i])
+    if all_near:
+        return fill(0.0), True
     scale = fill(-np.inf)
     for i in range(n):
         if some and weights[i] == 0:

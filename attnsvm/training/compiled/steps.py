@@ -261,24 +261,22 @@ def _differentiate(
     the product Q K^T (c, r), and the gradient in it, take fewer operations than K and Q do.
     """
     m, (n, r), c = work.B.shape[1], work.U.shape, len(Q)
-    by_product = n * m * (2 * c + 3 * r) > r * c * (3 * m + 2 * n)
-    if m and not by_product:
-        _at_queries(work.B, Q, here.R, update.triangular)
+    by_product = n * m * (2 * c + 3 * r) > r * c * (3 * m + 2 * n) and m > 0
+    by_factors = m > 0 and not by_product
+    if by_product:
+        matmul(work.W, Q, K.T)
+    at_queries, of_tokens = (work.B, work.A) if by_factors else (work.U, work.P)
+    _at_queries(at_queries, work.W if by_product else Q, here.R, update.triangular)
+    if by_factors:
         matmul_inline(work.U.T, K, work.B.T)
-    else:
-        if m:
-            matmul_inline(work.W, Q, K.T)
-        _at_queries(work.U, work.W if m else Q, here.R, update.triangular)
     scale, near = gradient(here, work, update, near, weights, recorded)
-    if m and not by_product:
+    if by_factors:
         matmul_inline(work.A.T, K.T, work.P.T)
-        _from_queries(work.H, work.A, here.R, update.triangular)
         matmul_inline(work.G.T, work.B.T, work.P)
-    else:
-        _from_queries(work.W if m else work.H, work.P, here.R, update.triangular)
-        if m:
-            matmul_inline(work.G, work.W.T, Q)
-            matmul_inline(work.H, work.W, K)
+    _from_queries(work.W if by_product else work.H, of_tokens, here.R, update.triangular)
+    if by_product:
+        matmul(work.G, work.W.T, Q)
+        matmul(work.H, work.W, K)
     return scale, near
 
 
