@@ -127,6 +127,7 @@ def _allowed(config: RunConfig, name: str, size: float) -> float:
     beside = name not in ("trained_W", "network_W", "W_norm")  # values, MLPs, head of a network
     rule = option_names(config)["parameterization"]
     steady = rule in optimizer.STEADY and optimizer.growth == 0 and optimizer.gradient != "direct"
+    steady = steady and config.selection.tokens != "scc"  # of cycles W has finite minima
     if steady and not beside:
         return TO_ROUNDING
     stepper = instantiate(optimizer, "optimizer")
