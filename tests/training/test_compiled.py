@@ -15,7 +15,7 @@ from attnsvm.linalg import jit
 from attnsvm.nn.risk import Risk
 from attnsvm.training import train, uncompiled
 from attnsvm.training.batch import parameterization_named
-from tests.quick import quick
+from tests.quick import beside, quick
 from tests.training.test_training import ragged
 
 pytestmark = pytest.mark.processors
@@ -29,18 +29,8 @@ NORMS = ["frobenius", "max", "l1", "spectral", "nuclear"]
 RULES = pytest.mark.parametrize(
     ("parameterization", "m"), [("w", None), ("kq", None), pytest.param("kq", 2, marks=FULL)]
 )
-STEPPERS = [
-    ("steepest", {"norm": "spectral", "beta": 0.9, "nesterov": True}),
-    ("muon", {"polynomial": "polar_express"}),
-    ("adam", {"batch": 2, "weight_decay": 0.5}),
-    *(pytest.param("steepest", {"norm": norm, "beta": 0.8}, marks=FULL) for norm in NORMS),
-    *(pytest.param("steepest", {"norm": norm}, marks=FULL) for norm in NORMS),
-    pytest.param("muon", {"newton_schulz_steps": 2, "beta": 0.0}, marks=FULL),
-    pytest.param("muon", {"polynomial": "exact"}, marks=FULL),
-    pytest.param("sign_gd", {}, marks=FULL),
-    pytest.param("momentum", {"beta": 0.7, "nesterov": True}, marks=FULL),
-    pytest.param("normalized_gd", {"batch": 1, "weight_decay": 0.5}, marks=FULL),
-]
+CASES = beside(__file__)
+STEPPERS = [*CASES["steppers"][:3], *(pytest.param(*x, marks=FULL) for x in CASES["steppers"][3:])]
 
 
 def assert_same(batch, /, *arguments, tolerance=1e-12, **options):
@@ -51,24 +41,12 @@ def assert_same(batch, /, *arguments, tolerance=1e-12, **options):
     return kernel, loop
 
 
-ONE_OF_TWO = """
-import sys, time
-from pathlib import Path
-from attnsvm.linalg import jit
-double = jit.compiled()(lambda x: 2 * x)
-Path(sys.argv[1]).touch()
-while len(list(Path().glob("ready*"))) < 2:
-    time.sleep(0.01)
-print(double(21), sum(double.stats.cache_misses.values()))
-"""
-
-
 # --- the machinery --------------------------------------------------------------------------------
 
 
 @FULL
 def test_of_two_processes_one_compiles_and_the_other_waits(tmp_path):
-    (tmp_path / "one.py").write_text(ONE_OF_TWO)
+    (tmp_path / "one.py").write_text(CASES["one of two processes"])
     command = sys.executable, "one.py"
     both = [
         subprocess.Popen((*command, name), cwd=tmp_path, stdout=subprocess.PIPE, text=True)

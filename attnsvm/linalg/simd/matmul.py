@@ -52,6 +52,28 @@ def matmul_inline(C: LaneArray, A: LaneArray, B: LaneArray) -> None:
     _tiled(_operands(C, A, B), False)
 
 
+PANEL = 4
+"""Number of rows or columns of a triangle that are processed together."""
+
+
+@subroutine
+def upper_matmul(C: LaneArray, R: LaneArray, A: LaneArray, upper: bool) -> None:
+    """Write C = R A, with R upper triangular if `upper`."""
+    for first in range(0, len(R), PANEL):
+        last, before = min(first + PANEL, len(R)), first if upper else 0
+        matmul_inline(C[first:last].T, A[before:].T, R[first:last, before:].T)
+
+
+@subroutine
+def upper_T_matmul(C: LaneArray, R: LaneArray, A: LaneArray, upper: bool) -> None:
+    """Write C = R^T A, with R upper triangular if `upper`."""
+    rows, columns = R.shape
+    for first in range(0, columns, PANEL):
+        last = min(first + PANEL, columns)
+        end = min(last, rows) if upper else rows
+        matmul_inline(C[first:last].T, A[:end].T, R[:end, first:last])
+
+
 @njit(inline="always")
 def _operands(C: LaneArray, A: LaneArray, B: LaneArray) -> Any:
     """Return address and strides of each of C = A B, and rows, columns, inner."""

@@ -15,7 +15,15 @@ from attnsvm.linalg.jit import compiled, inlined, subroutine
 from attnsvm.linalg.simd.arithmetic import exp, fill, maximum, sqrt, where
 from attnsvm.linalg.simd.array import LaneArray, arrays, reshaped
 from attnsvm.linalg.simd.blocks import Workspace
-from attnsvm.linalg.simd.matmul import add, inner, matmul, matmul_inline, rescale
+from attnsvm.linalg.simd.matmul import (
+    add,
+    inner,
+    matmul,
+    matmul_inline,
+    rescale,
+    upper_matmul,
+    upper_T_matmul,
+)  # fmt: skip
 from attnsvm.linalg.simd.svd import EPS, svd_columns
 from attnsvm.optimizer.base import TINY
 from attnsvm.training.compiled.gradient import Instance, Update, gradient, of_block
@@ -190,10 +198,6 @@ def _newton_schulz(G: LaneArray, polynomials: Any, rest: LaneArray, A: LaneArray
                 G[i, j] = a * G[i, j] + product[i, j]
 
 
-PANEL = 4
-"""Number of columns of the triangle R that are processed together."""
-
-
 @arrays
 class Variable(NamedTuple):
     """W^T, K or Q of all blocks, each array with an axis more in front.
@@ -232,24 +236,6 @@ class Kept(NamedTuple):
     margins: LaneArray
 
 
-@subroutine
-def _at_queries(C: LaneArray, V: LaneArray, R: LaneArray, triangular: bool) -> None:
-    """Write C_i = sum_k R_ki V_k, (n, .), of V (c, .)."""
-    c, n = R.shape
-    for first in range(0, n, PANEL):
-        last = min(first + PANEL, n)
-        end = min(last, c) if triangular else c
-        matmul_inline(C[first:last].T, V[:end].T, R[:end, first:last])
-
-
-@subroutine
-def _from_queries(C: LaneArray, P: LaneArray, R: LaneArray, triangular: bool) -> None:
-    """Write C_k = sum_i R_ki P_i, (c, .), of P (n, .)."""
-    for first in range(0, len(R), PANEL):
-        last, before = min(first + PANEL, len(R)), first if triangular else 0
-        matmul_inline(C[first:last].T, P[before:].T, R[first:last, before:].T)
-
-
 @inlined
 def _differentiate(
     K: LaneArray, Q: LaneArray, here: Instance, work: Workspace, update: Update,
@@ -266,14 +252,14 @@ def _differentiate(
     if by_product:
         matmul(work.W, Q, K.T)
     at_queries, of_tokens = (work.B, work.A) if by_factors else (work.U, work.P)
-    _at_queries(at_queries, work.W if by_product else Q, here.R, update.triangular)
+    upper_T_matmul(at_queries, here.R, work.W if by_product else Q, update.triangular)
     if by_factors:
         matmul_inline(work.U.T, K, work.B.T)
     scale, near = gradient(here, work, update, near, weights, recorded)
     if by_factors:
         matmul_inline(work.A.T, K.T, work.P.T)
         matmul_inline(work.G.T, work.B.T, work.P)
-    _from_queries(work.W if by_product else work.H, of_tokens, here.R, update.triangular)
+    upper_matmul(work.W if by_product else work.H, here.R, of_tokens, update.triangular)
     if by_product:
         matmul(work.G, work.W.T, Q)
         matmul(work.H, work.W, K)
@@ -360,13 +346,12 @@ def take_steps(
     """
     factors = work.B.shape[1] > 0
     for b in range(first, last):
-        here, taken, near = of_block(data, b), 0, update.labelled
+        here, taken, near = of_block(data, b), 0, update.labelled and plan.shape[1] == 3
         for k in range(len(plan) + 1):
             recorded = taken < len(stops) and stops[taken] == k
             if k == len(plan) and not recorded:
                 break
             weights = plan[min(k, len(plan) - 1), 3:] if len(plan) else plan[:0, 0]
-            near = near and not len(weights)
             scale, near = _differentiate(
                 K.V[b], Q.V[b], here, work, update, near, weights, recorded
             )
