@@ -89,6 +89,8 @@ def train(
     rule = parameterization_named(parameterization, m)
     stepper = optimizer_named(optimizer, fields)
     stepper.check_head(batch.head)
+    if len(rule.NAMES) > 1 and "+" in (norm := getattr(stepper, "norm", "")):
+        raise ConfigError(f"optimizer.norm={norm}: must be one norm without +: only W has a bias")
     risk = Risk(batch, rule, named("loss", loss))
     stepper.check_loss(risk.loss)
     given = None

@@ -67,7 +67,6 @@ def uncompiled(risk: Risk, optimizer: Optimizer) -> str:
         f"parameterization {type(rule).__name__}": type(rule) not in (W, KQ),
         f"loss {type(loss).__name__}": type(loss) not in LOSS_CODES,
         f"device {batch.X.device.type}": batch.X.device.type != "cpu",
-        "a bias of K and Q": type(rule) is KQ and _rule(optimizer) == HYBRID,
         "the training of a head": batch.head.train,
         f"head {type(batch.head).__name__}": batch.head.features(batch.X[:1], first) is None,
     }
