@@ -172,7 +172,7 @@ class _Loop(BlockSteps):
         F, kinds = features
         bias = torch.zeros_like(X[..., 0]).masked_fill(~batch.mask, -torch.inf)
         weights = batch.Y * batch.has_query / -self.n
-        if _labelled(risk, F, kinds):
+        if self.update.exact and _labelled(risk, F, kinds):
             classes = X.shape[2] == X.shape[3] and bool((X == torch.eye(X.shape[3])).all())
             self.update, F = self.update._replace(labelled=True, classes=classes), F.round()
             weights *= ((F[..., 0] == 0) & batch.mask).any(-1)  # the label has all attention
