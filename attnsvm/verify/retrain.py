@@ -15,6 +15,7 @@ from attnsvm import experiment
 from attnsvm.config import RunConfig
 from attnsvm.config.identity import option_names
 from attnsvm.config.instantiate import instantiate
+from attnsvm.config.optimizer import NormalizedGDConfig
 from attnsvm.record.columns import key_columns
 from attnsvm.record.folder import read_record
 from attnsvm.record.run import recorded_config
@@ -127,7 +128,8 @@ def _allowed(config: RunConfig, name: str, size: float) -> float:
     beside = name not in ("trained_W", "network_W", "W_norm")  # values, MLPs, head of a network
     rule = option_names(config)["parameterization"]
     steady = rule in optimizer.STEADY and optimizer.growth == 0 and optimizer.gradient != "direct"
-    steady = steady and config.selection.tokens != "scc"  # of cycles W has finite minima
+    zigzags = isinstance(optimizer, NormalizedGDConfig) and config.selection.tokens == "scc"
+    steady = steady and not zigzags  # steps of constant length about the finite minima of cycles
     if steady and not beside:
         return TO_ROUNDING
     stepper = instantiate(optimizer, "optimizer")

@@ -175,6 +175,33 @@ def test_a_step_of_next_tokens_is_that_of_torch(steps, parameterization, m):
         assert_same(batch, parameterization, name, "log", tolerance=1e-11, **given)
 
 
+@RULES
+def test_samples_without_a_gradient_hide_no_others(parameterization, m):
+    """Of two samples, processed one after the other, the second one has attention that underflows.
+
+    Momentum would keep a wrong scale.
+    """
+    batch = sample("token_graph", n=2, T=60, K=8, d=8, trials=9)
+    Z = batch.Z.clone()
+    Z[:, 0] = 0
+    batch = dataclasses.replace(batch, Z=Z)
+    path = train(batch, parameterization, "normalized_gd", "log", m=m, steps=200)
+    init = 1e3 * path.W if path.K is None or path.Q is None else (1e3 * path.K, path.Q)
+    for beta in (0.0, 0.9):
+        given = {"norm": "frobenius", "beta": beta, "steps": 2, "m": m, "init": init}
+        moved = assert_same(batch, parameterization, "steepest", "log", lr=0.3, **given)[0]
+        assert (moved.W != moved.snapshots[:, 0]).flatten(1).any(1).all()
+
+
+def test_next_tokens_do_not_depend_on_neighbours_of_other_features():
+    batch = sample("token_graph", n=12, K=5, d=6, trials=9)
+    X, init = batch.X.clone(), -2 * train(batch, loss="log", steps=200).W
+    X[8] /= 2
+    other = dataclasses.replace(batch, X=X)
+    paths = [train(b, "w", "gd", "log", init=init, steps=5).W[:8] for b in (batch, other)]
+    torch.testing.assert_close(*paths, rtol=1e-11, atol=1e-11)
+
+
 def opposite(batch):
     """Give both samples the tokens +-v, one query and opposite labels: least risk at W = 0."""
     X, Y, Z = batch.X.clone(), batch.Y.clone(), batch.Z.clone()

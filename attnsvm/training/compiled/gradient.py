@@ -21,7 +21,7 @@ TILE = 384
 """Token entries that are processed together: 384 of 64 bytes, 24 KB, fit the L1 cache."""
 
 FAINT = 1e-100
-"""Largest sum of e^(logit - second) (C - C_top) of a sample that may have to be scaled anew."""
+"""Largest sum of e^(logit - second) (C - C_top), or `labelled` A or B, that may need a scale."""
 
 
 class Update(NamedTuple):
@@ -58,7 +58,7 @@ class Instance(NamedTuple):
 
     Tokens X (n, T, r), features of the tokens F (n, T, k), alpha, beta and rho of each feature
     `kinds` (3, k), the queries' triangle R (c, n), bias (n, T), labels Y and weights -Y / n (n,),
-    0 where the query is 0.
+    0 where the query is 0, and if `labelled` where all tokens have the label.
     """
 
     X: LaneArray
@@ -256,7 +256,7 @@ def _of_labels(data: Instance, work: Workspace, first: int, last: int) -> bool:
             B += e - e * f
         inverse, weight = 1 / (A + B), data.weights[i]
         work.margin[i], work.inverse[i] = A * inverse, -weight * inverse
-        work.big[i], work.size[i] = weight * inverse * B / A, fill(0.0)
+        work.big[i], work.size[i] = weight * inverse * B / A, where(weight < 0, 0, -np.inf)
         least = where(weight < 0, minimum(minimum(A, B), least), least)
     if any_lane(least < FAINT):
         return False

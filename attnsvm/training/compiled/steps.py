@@ -247,7 +247,7 @@ def _differentiate(
     the product Q K^T (c, r), and the gradient in it, take fewer operations than K and Q do.
     """
     m, (n, r), c = work.B.shape[1], work.U.shape, len(Q)
-    by_product = n * m * (2 * c + 3 * r) > r * c * (3 * m + 2 * n) and m > 0
+    by_product = n * m * (2 * c + 3 * r) > r * c * (3 * m + 2 * n)
     by_factors = m > 0 and not by_product
     if by_product:
         matmul(work.W, Q, K.T)
