@@ -10,6 +10,9 @@ from torch.nn.functional import logsigmoid
 
 Parameters = dict[str, Tensor]
 
+ROUNDING = 1e-12
+"""Largest rounding error of products of orthonormal embeddings, which are 0 or 1."""
+
 
 class Head(ABC):
     """A prediction head h: R^d -> R, one set of parameters for each problem instance.
@@ -46,6 +49,16 @@ class Head(ABC):
             o = o.detach().requires_grad_()
             (gradient,) = torch.autograd.grad(self.value(o, parameters).sum(), o)
         return gradient
+
+    def mean_value(self, s: Tensor, X: Tensor, o: Tensor, parameters: Parameters) -> Tensor:
+        """Return h(o), shape (B, n), of the means o = X^T s, (B, n, d), with s (B, n, T)."""
+        return self.value(o, parameters)
+
+    def token_slopes(self, X: Tensor, o: Tensor, parameters: Parameters) -> Tensor:
+        """Return x^T dh/do of every token, shape (B, n, T), at the means o (B, n, d)."""
+        B, n, T, d = X.shape
+        gradient = self.gradient(o, parameters).reshape(B * n, d, 1)
+        return torch.bmm(X.view(B * n, T, d), gradient).view(B, n, T)
 
     def features(self, X: Tensor, parameters: Parameters) -> tuple[Tensor, Tensor] | None:
         """Return projections p = P^T x if the head is a sum of simple functions of them, else None.
@@ -102,7 +115,11 @@ class Joint(Linear):
 
 
 class RowScores(Head):
-    """h(o_i) = v_i^T o_i with a vector for every sample, v of shape (B, n, d)."""
+    """h(o_i) = v_i^T o_i with a vector for every sample, v of shape (B, n, d).
+
+    Scores of the tokens of an instance that are all 0 or 1 to within ROUNDING, as those of
+    orthonormal embeddings, are rounded: then h is the attention that a label has, however small.
+    """
 
     def draw(self, generator: Generator, d: int) -> Parameters:
         """Raise: the vectors are those of a trained network."""
@@ -117,9 +134,21 @@ class RowScores(Head):
         v = parameters["v"]
         return (v if o.ndim == v.ndim else v.unsqueeze(-2)).expand_as(o)
 
+    def mean_value(self, s: Tensor, X: Tensor, o: Tensor, parameters: Parameters) -> Tensor:
+        """Return sum_t s_it v_i^T x_it."""
+        return (s * self.token_slopes(X, o, parameters)).sum(-1)
+
+    def token_slopes(self, X: Tensor, o: Tensor, parameters: Parameters) -> Tensor:
+        """Return v_i^T x_it, rounded."""
+        scores = self.value(X, parameters)
+        whole = scores.round()
+        near = ((scores - whole).abs() < ROUNDING) & ((whole == 0) | (whole == 1))
+        return torch.where(near.all((1, 2), keepdim=True), whole, scores)
+
     def features(self, X: Tensor, parameters: Parameters) -> tuple[Tensor, Tensor]:
-        """Return v_i^T x and the identity."""
-        return self.value(X, parameters).unsqueeze(-1), X.new_tensor([[1.0], [0.0], [0.0]])
+        """Return v_i^T x, rounded, and the identity."""
+        scores = self.token_slopes(X, X[:, :, 0], parameters)
+        return scores.unsqueeze(-1), X.new_tensor([[1.0], [0.0], [0.0]])
 
     def of_labels(self, C: Tensor, y: Tensor) -> Parameters:
         """Return the parameters that score each of the labels y (..., n) by its row of C (K, d)."""

@@ -54,7 +54,7 @@ def attend(batch: ProblemBatch, U: Tensor, parameters: Parameters) -> Forward:
     log_softmax = log_attention(logits)
     softmax = log_softmax.exp()
     attended = torch.bmm(softmax.view(B * n, 1, T), tokens).view(B, n, d)
-    margins = batch.Y * batch.head.value(attended, parameters)
+    margins = batch.Y * batch.head.mean_value(softmax, batch.X, attended, parameters)
     return Forward(log_softmax, softmax, margins, attended)
 
 
@@ -69,9 +69,8 @@ def token_scores(
     batch: ProblemBatch, forward: Forward, slope: Tensor, parameters: Parameters
 ) -> Tensor:
     """Return g_it = -x_it^T dL/do_i, shape (B, n, T), where dL/df_i is `slope` (B, n)."""
-    B, n, T, d = batch.X.shape
-    R = batch.head.gradient(forward.attended, parameters) * -slope.unsqueeze(-1)
-    return torch.bmm(batch.X.view(B * n, T, d), R.view(B * n, d, 1)).view(B, n, T)
+    slopes = batch.head.token_slopes(batch.X, forward.attended, parameters)
+    return -slope.unsqueeze(-1) * slopes
 
 
 def direct(forward: Forward, g: Tensor, exponent: Tensor) -> tuple[Tensor, Tensor]:

@@ -92,9 +92,6 @@ def test_kills_at_random(kills, tmp_path, uninterrupted):
     assert len(frames.trials) == 9
 
 
-# --- damage --------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("flips", "cuts"), [(100, 20), pytest.param(10_000, 2_000, marks=pytest.mark.faults)]
 )
@@ -118,9 +115,6 @@ def test_no_flipped_bit_and_no_truncation_is_read(flips, cuts, tmp_path, uninter
                 read_record(folder)
         path.write_bytes(sound)
     assert run_state(folder).state == "done"
-
-
-# --- a full disk ---------------------------------------------------------------------------------
 
 
 def fill(folder, cells) -> str:

@@ -135,9 +135,6 @@ def test_aligned_factors_are_the_nearest_of_their_rank_and_balanced():
     torch.testing.assert_close(path.K.mT @ path.K, gram, rtol=0, atol=1e-12)
 
 
-# --- files ----------------------------------------------------------------------------------------
-
-
 def saved(folder, **arrays):
     np.savez(folder / "start.npz", **arrays)
     return str(folder / "start.npz")

@@ -47,9 +47,6 @@ def joint(joint_record):
     return Forgery.of(joint_record)
 
 
-# --- the config -----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("override", "message"), refusals("network"))
 def test_what_a_network_does_not_support_is_refused_by_name(override, message):
     further = ("selection=multi",) if "selection." in override else ()
@@ -66,18 +63,12 @@ def test_a_probe_of_factors_is_refused():
         experiment.check(config)
 
 
-# --- the record -----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("trained", ["attention", "all"])
 def test_a_network_that_diverged_has_rows(trained):
     further = "optimizer.steps=3", "optimizer.lr=1e308", f"model.trained={trained}"
     trials = experiment.run(composed(*SMALL, *further)).trials
     assert set(trials["status"]) == {"diverged"}
     assert len(trials) == 12
-
-
-# --- the proof ------------------------------------------------------------------------------------
 
 
 def swapped_layers(f):
@@ -228,9 +219,6 @@ def test_a_stalled_layer_is_told():
     assert exact.eq(0).all()
     assert direct.isnan().logical_or(direct > 1e-3).any()
     assert torch.isfinite(exact).all()
-
-
-# --- tables and charts ----------------------------------------------------------------------------
 
 
 def test_layers_and_heads_are_never_pooled(folder):

@@ -103,6 +103,7 @@ def of_block(data: Instance, b: int) -> Instance:
 
 @inlined
 def _write_logits(data: Instance, work: Workspace, classes: bool, first: int, last: int) -> None:
+    """Write X_i U_i, where tokens are admissible, else -inf."""
     for i in range(first, last):
         logits = work.logits[i]
         if classes:

@@ -122,9 +122,6 @@ def _log(x: float) -> float:
 
 # --- the loop -------------------------------------------------------------------------------------
 
-ROUNDING = 1e-12
-"""Largest rounding error of products of orthonormal embeddings, which are 0 or 1."""
-
 TOGETHER = 2**20
 """Numbers that are kept of the stops of a stretch, at most: 8 MiB."""
 
@@ -172,12 +169,10 @@ class _Loop(BlockSteps):
         F, kinds = features
         bias = torch.zeros_like(X[..., 0]).masked_fill(~batch.mask, -torch.inf)
         weights = batch.Y * batch.has_query / -self.n
-        if self.update.exact and type(risk.loss) is Log and kinds.tolist() == [[1.0], [0.0], [0.0]]:
-            F, whole = _rounded(F)
-            if whole and (batch.Y == 1).all():
-                classes = X.shape[2] == X.shape[3] and bool((X == torch.eye(X.shape[3])).all())
-                self.update = self.update._replace(labelled=True, classes=classes)
-                weights *= ((F[..., 0] == 0) & batch.mask).any(-1)  # the label has all attention
+        if self.update.exact and _labelled(risk, F, kinds):
+            classes = X.shape[2] == X.shape[3] and bool((X == torch.eye(X.shape[3])).all())
+            self.update = self.update._replace(labelled=True, classes=classes)
+            weights *= ((F[..., 0] == 0) & batch.mask).any(-1)  # the label has all attention
         of_kinds = LaneArray(blocks_of(kinds.expand(LANES, 3, -1)).array[0])
         given = (blocks_of(tensor) for tensor in (X, F, R, bias, batch.Y, weights))
         self.data = Instance(next(given), next(given), of_kinds, *given)
@@ -270,15 +265,11 @@ class _Loop(BlockSteps):
         return [K, Q, W, logits, margins] if self.m else [W.mT, logits, margins]
 
 
-def _rounded(F: Tensor) -> tuple[Tensor, bool]:
-    """Return F, rounded in each instance that has 0 and 1 up to ROUNDING, and whether all have.
-
-    Each instance on its own: features of one must not depend on its neighbours.
-    """
-    whole = F.round()
-    near = ((F - whole).abs() < ROUNDING) & ((whole == 0) | (whole == 1))
-    near = near.flatten(1).all(1)[:, None, None, None]
-    return torch.where(near, whole, F), bool(near.all())
+def _labelled(risk: Risk, F: Tensor, kinds: Tensor) -> bool:
+    """Return whether the head gives the attention of some tokens, and the loss is its -log."""
+    if type(risk.loss) is not Log or kinds.tolist() != [[1.0], [0.0], [0.0]]:
+        return False
+    return bool(((F == 0) | (F == 1)).all() and (risk.batch.Y == 1).all())
 
 
 def _times(basis: Tensor | None, V: Tensor) -> Tensor:
