@@ -16,6 +16,7 @@ from attnsvm.config import RunConfig
 from attnsvm.config.identity import option_names
 from attnsvm.config.instantiate import instantiate
 from attnsvm.config.optimizer import NormalizedGDConfig
+from attnsvm.norm import norm_of
 from attnsvm.record.columns import key_columns
 from attnsvm.record.folder import read_record
 from attnsvm.record.run import recorded_config
@@ -115,13 +116,13 @@ def _apart(config: RunConfig, weights: Mapping[str, tuple[Array, Array]]) -> Ite
     """Yield which weights differ by more than they may on another machine."""
     for name, (stated, found) in weights.items():
         apart, size = np.linalg.norm(stated - found), float(np.linalg.norm(stated))
-        allowed = _allowed(config, name, size)
+        allowed = _allowed(config, name, size, stated.shape[-1] if stated.ndim > 1 else 1)
         if not apart <= allowed * size:
             yield f"{name} differs by {apart / size:.2g}, allowed is {allowed:.2g}"
 
 
-def _allowed(config: RunConfig, name: str, size: float) -> float:
-    """Return the largest relative difference of weights of this norm on another machine."""
+def _allowed(config: RunConfig, name: str, size: float, d: int) -> float:
+    """Return the largest relative difference of d x d weights of this size on another machine."""
     optimizer: Any = config.optimizer
     if not hasattr(optimizer, "steps"):
         return PATH
@@ -134,6 +135,7 @@ def _allowed(config: RunConfig, name: str, size: float) -> float:
         return TO_ROUNDING
     stepper = instantiate(optimizer, "optimizer")
     last = max(stepper.step_size(0), stepper.step_size(optimizer.steps))
+    last *= norm_of(stepper.implicit_bias or "max").dual.spread(d)  # their Frobenius norm
     if beside:
         last *= cast(Any, config.model).rate
     return float(STEPS_APART * last / (size if beside or rule == "w" else math.sqrt(size)))
