@@ -23,7 +23,7 @@ from attnsvm.linalg.simd.matmul import (
     rescale,
     upper_matmul,
     upper_T_matmul,
-)  # fmt: skip
+)
 from attnsvm.linalg.simd.svd import EPS, svd_columns
 from attnsvm.optimizer.base import TINY
 from attnsvm.training.compiled.gradient import Instance, Update, gradient, of_block
