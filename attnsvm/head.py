@@ -61,7 +61,7 @@ class Head(ABC):
         """Return x^T dh/do of every token, shape (B, n, T), at the means o (B, n, d)."""
         B, n, T, d = X.shape
         gradient = self.gradient(o, parameters).reshape(B * n, d, 1)
-        return torch.bmm(X.view(B * n, T, d), gradient).view(B, n, T)
+        return torch.bmm(X.reshape(B * n, T, d), gradient).view(B, n, T)
 
     def features(self, X: Tensor, parameters: Parameters) -> tuple[Tensor, Tensor] | None:
         """Return projections p = P^T x if the head is a sum of simple functions of them, else None.

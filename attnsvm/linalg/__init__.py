@@ -85,11 +85,10 @@ _outside: list[tuple[int, torch.dtype]] = []
 
 
 def _after_fork() -> None:
-    """Give a forked child one thread: those of its parent are lost, and torch waits for them."""
+    """Free the lock, and leave a forked child its one thread."""
     global _lock
     _lock = Lock()
     _outside[:] = [(1, dtype) for _, dtype in _outside]
-    torch.set_num_threads(1)
 
 
 if hasattr(os, "register_at_fork"):

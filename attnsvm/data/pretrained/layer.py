@@ -12,7 +12,7 @@ from torch.nn.functional import one_hot, pad
 
 from attnsvm.config import ConfigError
 from attnsvm.display.results import Shaped
-from attnsvm.linalg import own_settings
+from attnsvm.linalg import own_settings, real, tensor_of
 
 CONTROLS = ("none", "spectrum", "queries", "tokens")
 """The head itself, and what it is compared with: see `restricted`."""
@@ -48,6 +48,11 @@ class AttentionLayer(Shaped):
     K: Tensor
     Q: Tensor
     mask: Tensor
+
+    def __post_init__(self) -> None:
+        for name in ("X", "Z", "K", "Q"):
+            object.__setattr__(self, name, real(name, getattr(self, name)).detach())
+        object.__setattr__(self, "mask", tensor_of("mask", self.mask).bool())
 
     @property
     def heads(self) -> int:
