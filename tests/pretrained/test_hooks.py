@@ -1,11 +1,11 @@
 """Attention caught by hooks in torch modules and in those of transformers."""
 
 import math
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 import attnsvm
@@ -46,88 +46,131 @@ def test_heads_of_an_encoder_are_found_in_order_and_with_their_mask():
 
 
 class Projected(nn.Module):
-    """Attention as in common libraries, with children of these names."""
+    """Attention as in common libraries, with children of these names; `logits` is what it does."""
 
-    def __init__(self, key: str, query: str) -> None:
+    def __init__(self, key: str = "k_proj", query: str = "q_proj", logits: Any = None) -> None:
         super().__init__()
         self.num_heads = 2
         self.names = key, query
+        self.logits = logits or (lambda Q, K: Q @ K.mT / 2)
         for name in self.names:
             setattr(self, name, nn.Linear(6, 8, dtype=torch.float64))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         K, Q = (getattr(self, name)(x).unflatten(-1, (2, 4)).transpose(1, 2) for name in self.names)
-        return (Q @ K.mT / math.sqrt(4)).softmax(-1)
+        return self.logits(Q, K).softmax(-1)
+
+
+LATER = torch.full((5, 5), -math.inf, dtype=torch.float64).triu(1)
 
 
 @pytest.mark.parametrize("names", [("k_proj", "q_proj"), ("key", "query")])
 def test_heads_of_modules_with_linear_children(names):
     torch.manual_seed(0)
-    module = nn.Sequential(nn.Identity(), Projected(*names))
     X = rows(3, 5, 6)
-    layer = attnsvm.heads_of(module, X)["1"]
-    torch.testing.assert_close(layer.log_attention().exp(), module(X))
-    causal = attnsvm.heads_of(module, X, causal=True)["1"].log_attention().exp()
-    assert (causal.triu(1) == 0).all()
+    for causal, logits in ((False, None), (True, lambda Q, K: Q @ K.mT / 2 + LATER)):
+        module = nn.Sequential(nn.Identity(), Projected(*names, logits))
+        layer = attnsvm.heads_of(module, X, causal=causal)["1"]
+        torch.testing.assert_close(layer.log_attention().exp(), module(X))
+        assert (layer.log_attention().exp().triu(1) == 0).all() == causal
+        with pytest.raises(ConfigError, match="1: its attention is not that of its maps"):
+            attnsvm.heads_of(module, X, causal=not causal)
 
 
-def named(name: str, **methods: Any) -> nn.Module:
-    """Stands for what its name says, as a rotary embedding."""
-    return type(name, (nn.Module,), methods)()
+def turned(V: torch.Tensor) -> torch.Tensor:
+    """Return rows turned by their positions, as rotary embeddings do."""
+    angle = torch.arange(V.shape[-2], dtype=V.dtype)[:, None]
+    x, y = V.chunk(2, -1)
+    return torch.cat([angle.cos() * x - angle.sin() * y, angle.sin() * x + angle.cos() * y], -1)
 
 
-def attention_with(name: str, value: Any) -> nn.Module:
-    part = Projected("k_proj", "q_proj")
-    setattr(part, name, value)
-    return part
+def fused(Q: torch.Tensor, K: torch.Tensor, **options: Any) -> torch.Tensor:
+    """Return logits whose softmax is what torch's fused attention gives."""
+    one = torch.eye(K.shape[-2], dtype=K.dtype).expand(*K.shape[:2], -1, -1)
+    return F.scaled_dot_product_attention(Q, K, one, **options).log()
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("turn", named("RotaryEmbedding")), ("turn", named("RoPE")), ("rope", named("Turned")),
-        ("turn", named("Turning", apply_rotary=print)), ("rel_pos_bias", named("Turned")),
-        ("apply_rotary", math.cos), ("rope_theta", 1e4), ("rotary_emb", nn.Identity()),
-        ("config", SimpleNamespace(rope_theta=1e4)),
-    ],
-)  # fmt: skip
-def test_rotary_positions_anywhere_in_the_model_are_refused(name, value):
-    """Of the parent, by class or by attribute, a function or a buffer too."""
-    model = nn.Sequential(Projected("k_proj", "q_proj"))
-    model.forward = model[0].forward
-    setattr(model, name, value)
-    with pytest.raises(ConfigError, match="0: must have no rotary or relative positions"):
+OTHER: dict[str, Any] = {
+    "rotary": lambda Q, K: turned(Q) @ turned(K).mT / 2,
+    "relative": lambda Q, K: Q @ K.mT / 2 + torch.arange(5.0).double(),
+    "relative to the query": lambda Q, K: Q @ K.mT / 2 - (LATER == 0).cumsum(-1),
+    "norm of queries": lambda Q, K: F.layer_norm(Q, (4,)) @ K.mT / 2,
+    "norm of keys": lambda Q, K: Q @ F.normalize(K, dim=-1).mT / 2,
+    "no factor": lambda Q, K: Q @ K.mT,
+    "another factor": lambda Q, K: Q @ K.mT / 2.001,
+    "a soft cap": lambda Q, K: 5 * (Q @ K.mT / 10).tanh(),
+    "heads in another order": lambda Q, K: (Q @ K.mT / 2).flip(1),
+    "keys for queries": lambda Q, K: K @ Q.mT / 2,
+    "one head for all": lambda Q, K: Q @ K[:, :1].mT / 2,
+    "a window": lambda Q, K: Q @ K.mT / 2 + LATER.triu(3).mT + LATER.triu(3),
+    "padding of one sequence": lambda Q, K: (Q @ K.mT / 2).index_fill(3, torch.tensor(4), -1e30),
+    "fused, another factor": lambda Q, K: fused(Q, K, scale=0.4),
+    "fused, causal": lambda Q, K: fused(Q, K, is_causal=True),
+    "a sink": lambda Q, K: F.pad(Q @ K.mT / 2, (1, 0)),
+    "tiny logits": lambda Q, K: 1e-3 * Q @ K.mT,
+}
+
+
+@pytest.mark.parametrize("logits", OTHER.values(), ids=OTHER)
+def test_other_attention_than_that_of_the_maps_is_refused(logits):
+    torch.manual_seed(0)
+    model = nn.Sequential(Projected(logits=logits))
+    with pytest.raises(ConfigError, match="0: (its attention is not|must compute)"):
         attnsvm.heads_of(model, rows(3, 5, 6))
     assert not model[0].k_proj._forward_pre_hooks
+    assert torch.backends.mha.get_fastpath_enabled()
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("rope", None), ("use_rope", False), ("property_of", 1), ("q_norm", 0), ("scale", 0.5),
-        ("scaling", True), ("key_norm", nn.Identity()), ("europe", "on"),
-        ("config", SimpleNamespace(rope_scaling=None)),
-    ],
-)  # fmt: skip
-def test_names_that_are_off_or_mean_something_else_are_not_refused(name, value):
-    assert len(attnsvm.heads_of(attention_with(name, value), rows(3, 5, 6))) == 1
+SAME: dict[str, Any] = {
+    "fused": lambda Q, K: fused(Q, K),
+    "scaled before": lambda Q, K: (Q / 4) @ (2 * K).mT,
+    "without the largest": lambda Q, K: Q @ K.mT / 2 - (Q @ K.mT / 2).amax(-1, keepdim=True),
+    "(N H, S, T)": lambda Q, K: torch.bmm(Q.flatten(0, 1), K.flatten(0, 1).mT) / 2,
+}
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "told"),
-    [
-        ("q_norm", nn.LayerNorm(4), "must have no q_norm"),
-        ("key_layernorm", nn.LayerNorm(4), "must have no key_layernorm"),
-        ("scaling", 0.25, r"scaling=0\.25: must be 0\.5, m\^-1/2 for m=4"),
-        ("scale", torch.tensor(2.0), "scale=2: must be 0.5"),
-        ("config", SimpleNamespace(position_embedding_type="relative_key"), "must be absolute"),
-        ("num_heads", None, "must have the number of heads"),
-        ("num_heads", 3, "3 heads: must divide the rows of a map"),
-    ],
-)
-def test_logits_that_are_seen_not_to_be_bilinear_are_refused(name, value, told):
-    with pytest.raises(ConfigError, match=told):
-        attnsvm.heads_of(attention_with(name, value), rows(3, 5, 6))
+@pytest.mark.parametrize("kind", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("logits", SAME.values(), ids=SAME)
+def test_other_ways_to_the_same_attention_are_not_refused(logits, kind):
+    """Whatever names the module has; in any precision."""
+    torch.manual_seed(0)
+    module = Projected(logits=logits).to(kind)
+    module.rope_theta, module.scaling, module.q_norm = 1e4, 0.25, nn.LayerNorm(4)
+    X = rows(3, 5, 6).to(kind)
+    layer = attnsvm.heads_of(module, X)[""]
+    expected = module(X).view(3, 2, 5, 5).double()
+    near = 1e-14 if kind == torch.float64 else 4 * torch.finfo(kind).eps
+    torch.testing.assert_close(layer.log_attention().exp(), expected, rtol=0, atol=near)
+
+
+def test_the_number_of_heads_must_be_known_and_fit():
+    for count, told in ((None, "must have the number of heads"), (3, "3 heads: must divide")):
+        module = Projected()
+        module.num_heads = count
+        with pytest.raises(ConfigError, match=told):
+            attnsvm.heads_of(module, rows(3, 5, 6))
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("nested", [True, False])
+def test_a_padded_encoder_is_read_with_its_mask(training, nested):
+    """In evaluation torch would nest its sequences, and fuse its layers."""
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.0)
+    encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=nested).double().train(training)
+    X, padding = rows(3, 5, 8), torch.zeros(3, 5).bool()
+    padding[0, 3:] = padding[2, 1:] = True
+    with torch.inference_mode():
+        found = attnsvm.heads_of(encoder, X, src_key_padding_mask=padding)
+    assert len(found) == 2
+    for read in found.values():
+        assert torch.equal(read.mask, ~padding[:, None].expand(3, 5, 5))
+        assert not read.X.is_inference()
+    first = encoder.layers[0].self_attn
+    expected = first(X, X, X, key_padding_mask=padding, average_attn_weights=False)[1]
+    (read, *_) = found.values()
+    torch.testing.assert_close(read.log_attention().exp(), expected)
+    assert torch.backends.mha.get_fastpath_enabled()
 
 
 def test_layers_that_run_more_than_once_are_refused_and_no_hook_is_left():

@@ -1,17 +1,22 @@
-"""The attention of any torch module: queries and keys caught by hooks while it runs."""
+"""The attention of any torch module: queries and keys caught by hooks while it runs.
+
+What they give is compared with the attention that the module computes.
+"""
 
 import inspect
 import math
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from attnsvm.config import ConfigError
 from attnsvm.data.pretrained.layer import AttentionLayer
+from attnsvm.linalg import CPU
 
 MAPS = (("k_proj", "q_proj"), ("key", "query"), ("c_attn",))
 """Names of the maps to keys and queries in modules of common libraries; c_attn is a joint one."""
@@ -19,17 +24,11 @@ MAPS = (("k_proj", "q_proj"), ("key", "query"), ("c_attn",))
 COUNTS = ("num_heads", "num_attention_heads", "n_heads", "n_head")
 """Names of the number of heads, in the module or in its `config`."""
 
-POSITIONS = re.compile(
-    "[Rr]otary|ROTARY|RoPE|ROPE|Rope(?![a-z])|(?<![A-Za-z])rope(?![a-z])"
-    "|[Aa]li[Bb]i|[Rr]elative_?[Pp]os|rel_pos|distance_embedding"
-)
-"""Names of what makes logits depend on positions: they are not bilinear in the rows."""
+MATH = (torch.ops.aten._softmax.default, torch.ops.aten._safe_softmax.default)
+"""What computes attention where no kernel of torch fuses it with products."""
 
-NORMED = re.compile("(q|k|qk|query|key)_?(layer_?)?(norm|ln)|(layer_?)?(norm|ln)_?(q|k|query|key)")
-"""Names of norms of queries and keys."""
-
-SCALES = ("scaling", "scale")
-"""Names of the factor of the logits."""
+ROUNDING = 8.0
+"""Largest difference of two logits, in units of eps and of the sum of the sizes of their terms."""
 
 
 def heads_of(
@@ -56,34 +55,41 @@ def heads_of(
     Raises
     ------
     ConfigError
-        If the module has no such attention, or one whose logits are seen not to be bilinear in
-        the rows, or a layer runs more than once. Only what is named as usual is seen: rotary and
-        relative positions, norms of queries and keys, a factor other than m^-1/2. A function that
-        changes queries, keys or logits in `forward` is not.
+        If the module has no such attention, a layer runs more than once, or the attention that it
+        computes is not that of the maps to rounding, as with rotary or relative positions, norms of
+        queries or keys, a factor other than m^-1/2, or masks other than `causal`.
     """
     given = {one.dtype for one in inputs if isinstance(one, Tensor) and one.is_floating_point()}
     kinds = [one.dtype for one in module.parameters()]
     if given.difference(kinds) and kinds:
         raise ConfigError(f"inputs: {given.pop()}; must be that of the module: ROWS.to({kinds[0]})")
-    with caught(module, causal) as found, torch.no_grad():
+    with torch.inference_mode(False), torch.no_grad(), caught(module, causal) as found:
         module(*inputs, **options)
     return found
 
 
 @contextmanager
 def caught(module: nn.Module, causal: bool) -> Iterator[dict[str, AttentionLayer]]:
-    """Yield a dict that has the attention layers of a module by name, after it has run once."""
-    found: dict[str, AttentionLayer] = {}
+    """Yield a dict that has the attention layers of a module by name, after it has run once.
+
+    ConfigError unless the attention that each layer computes is that of its maps.
+    """
+    computed = _Computed(module)
+    found = computed.layers
     handles: list[Any] = []
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)  # it nests padded sequences, and hides attention
     try:
         for name, part in module.named_modules():
             if isinstance(part, nn.MultiheadAttention):
                 catch = _catch_multihead(name, part, found)
                 handles.append(part.register_forward_pre_hook(catch, with_kwargs=True))
             elif _maps(part):
-                handles += _catch_maps(name, part, module, causal, found)
-        yield found
+                handles += _catch_maps(name, part, causal, found)
+        with sdpa_kernel(SDPBackend.MATH), computed:
+            yield found
     finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
         for handle in handles:
             handle.remove()
     if not found:
@@ -92,6 +98,68 @@ def caught(module: nn.Module, causal: bool) -> Iterator[dict[str, AttentionLayer
             "children q_proj and k_proj, key and query, or c_attn, and run them; "
             "a joint map, as qkv, must be split as docs/pretrained.md shows"
         )
+    computed.check()
+
+
+class _Computed(TorchDispatchMode):
+    """The attention that runs in the block, compared with that of the layers caught before it."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        kinds = {one.dtype for one in module.parameters() if one.is_floating_point()}
+        self.eps = max((torch.finfo(kind).eps for kind in kinds), default=0.0)
+        self.layers: dict[str, AttentionLayer] = {}
+        self.differences: dict[str, float] = {}
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """Run an operation; if it is a softmax, compare it."""
+        result = function(*args, **(kwargs or {}))
+        if function in MATH:
+            for name, layer in self.layers.items():
+                least = self.differences.get(name, math.inf)
+                if least > 1 and result.numel() == layer.mask.numel() * layer.heads:
+                    difference = _difference(layer, args[0], result, self.eps)
+                    self.differences[name] = min(least, difference)
+        return result
+
+    def check(self) -> None:
+        """Raise ConfigError if a layer has computed another attention than its maps give."""
+        for name in self.layers:
+            difference = self.differences.get(name)
+            if difference is None:
+                raise ConfigError(
+                    f"{name}: must compute its attention by a softmax of (N, H, S, T)"
+                )
+            if not difference <= 1:
+                raise ConfigError(
+                    f"{name}: its attention is not that of its maps ({difference:.1e} times what "
+                    "rounding explains); logits must be bilinear in the rows, with the factor "
+                    "m^-1/2, without positions, norms, caps, and masked by `causal` alone"
+                )
+
+
+def _difference(layer: AttentionLayer, logits: Tensor, softmax: Tensor, eps: float) -> float:
+    """Return by how much logits and attention differ from those of a layer, in units of rounding.
+
+    Logits of a row may differ by a constant. Infinity where some are not finite.
+    """
+    shape, worst = (len(layer.mask), layer.heads, *layer.mask.shape[1:]), 0.0
+    computed = logits.reshape(shape), softmax.reshape(shape)
+    for n, allowed in enumerate(layer.mask):
+        one = slice(n, n + 1)
+        part = AttentionLayer(layer.X[one], layer.Z[one], layer.K, layer.Q, layer.mask[one])
+        theirs, attention = (x[n].double().cpu() for x in computed)
+        apart = (theirs - part.logits()[0]).masked_fill(~allowed, 0.0)
+        apart -= apart.sum(-1, keepdim=True) / allowed.sum(-1, keepdim=True).clamp(min=1)
+        off = attention - part.log_attention()[0].exp()
+        sizes = AttentionLayer(*(x.abs() for x in (part.X, part.Z, part.K, part.Q)), part.mask)
+        unit = eps * (1e-30 + ROUNDING * sizes.logits().amax())
+        some = allowed.any(-1)  # without a key there is no attention
+        for units in (apart.abs()[:, some] / unit, off.abs()[:, some] / (unit + 4 * eps)):
+            worst = max(worst, *units.nan_to_num(math.inf, math.inf).flatten().tolist())
+    return worst
 
 
 def _catch_multihead(
@@ -118,7 +186,7 @@ def _catch_multihead(
 
 def _mask(name: str, given: Mapping[str, Any], query: Tensor, key: Tensor) -> Tensor:
     """Return which keys may be attended to, (N, S, T), of the masks of MultiheadAttention."""
-    allowed = torch.ones(len(key), query.shape[1], key.shape[1], dtype=torch.bool)
+    allowed = torch.ones(len(key), query.shape[1], key.shape[1], dtype=torch.bool, device=CPU)
     for field in ("attn_mask", "key_padding_mask"):
         if (mask := given.get(field)) is None:
             continue
@@ -148,7 +216,7 @@ def _maps(part: nn.Module) -> tuple[str, ...]:
 
 
 def _catch_maps(
-    name: str, part: nn.Module, module: nn.Module, causal: bool, found: dict[str, AttentionLayer]
+    name: str, part: nn.Module, causal: bool, found: dict[str, AttentionLayer]
 ) -> list[Any]:
     heads, maps, weights = _heads(name, part), _maps(part), []
     for one in maps:
@@ -162,7 +230,6 @@ def _catch_maps(
     K, Q = (one.reshape(heads, -1, one.shape[1]) for one in weights)
     if K.shape[:2] != Q.shape[:2]:
         raise ConfigError(f"{name}: must have as many keys as queries for every head")
-    _check_names(name, part, module, K.shape[1])
     rows: dict[str, Tensor] = {}
 
     def catch(child: str) -> Any:
@@ -173,7 +240,8 @@ def _catch_maps(
             rows[child] = _rows(name, inputs[0], batch_first=True)
             if len(rows) == len(maps):
                 key, query = rows[maps[0]], rows[maps[-1]]
-                mask = torch.ones(len(key), query.shape[1], key.shape[1], dtype=torch.bool)
+                shape = len(key), query.shape[1], key.shape[1]
+                mask = torch.ones(shape, dtype=torch.bool, device=CPU)
                 found[name] = AttentionLayer(key, query, K, Q, mask.tril() if causal else mask)
 
         return hook
@@ -192,46 +260,6 @@ def _heads(name: str, part: nn.Module) -> int:
 def _check_once(name: str, again: bool) -> None:
     if again:
         raise ConfigError(f"{name}: runs more than once; must run once, as no layer that is shared")
-
-
-def _check_names(name: str, part: nn.Module, module: nn.Module, m: int) -> None:
-    """Raise ConfigError for what is named as if logits were not bilinear, or not over sqrt(m).
-
-    These are positions anywhere in the whole model, norms of queries or keys, and factors.
-    """
-    for where, inside in module.named_modules():
-        config = getattr(inside, "config", None)
-        held = [*vars(type(inside)), *_attributes(inside), *_attributes(config)]
-        for word in filter(POSITIONS.search, (type(inside).__name__, *held)):
-            raise ConfigError(
-                f"{name}: must have no rotary or relative positions, as {word} of "
-                f"{where or 'the module'}: its logits are not bilinear in the rows"
-            )
-        kind = getattr(config, "position_embedding_type", None) or "absolute"
-        if kind != "absolute":
-            raise ConfigError(f"{name}: position_embedding_type={kind}: must be absolute")
-    for word in filter(NORMED.fullmatch, _attributes(part)):
-        if not isinstance(getattr(part, word), nn.Identity):
-            raise ConfigError(f"{name}: must have no {word}: its logits are not bilinear")
-    for word in SCALES:
-        value: Any = getattr(part, word, None)
-        if isinstance(value, Tensor) and value.numel() == 1:
-            value = float(value)
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if number and not math.isclose(value, m**-0.5, rel_tol=1e-6):
-            raise ConfigError(f"{name}: {word}={value:g}: must be {m**-0.5:g}, m^-1/2 for m={m:g}")
-
-
-def _attributes(owner: Any) -> list[str]:
-    """Return the names of what an object holds, children and buffers too, unless it is off."""
-    held = dict(getattr(owner, "__dict__", {}))
-    for inside in ("_modules", "_parameters", "_buffers"):
-        held |= held.pop(inside, {})
-    return [
-        name
-        for name, value in held.items()
-        if value is not None and (not isinstance(value, bool | int | float | str | dict) or value)
-    ]
 
 
 def _rows(name: str, rows: Tensor, batch_first: bool) -> Tensor:

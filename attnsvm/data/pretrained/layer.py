@@ -64,12 +64,15 @@ class AttentionLayer(Shaped):
         _check_head(head, self.heads)
         return self.K[head].mT @ self.Q[head] / math.sqrt(self.K.shape[1])
 
-    def log_attention(self) -> Tensor:
-        """Return the log-softmax of every head, shape (N, H, S, T); -inf where masked."""
+    def logits(self) -> Tensor:
+        """Return the logits of every head, shape (N, H, S, T), also where masked."""
         keys = torch.einsum("hmd,ntd->nhtm", self.K, with_one(self.X))
         queries = torch.einsum("hme,nse->nhsm", self.Q, with_one(self.Z))
-        logits = queries @ keys.mT / math.sqrt(self.K.shape[1])
-        return logits.masked_fill(~self.mask[:, None], -torch.inf).log_softmax(-1)
+        return queries @ keys.mT / math.sqrt(self.K.shape[1])
+
+    def log_attention(self) -> Tensor:
+        """Return the log-softmax of every head, shape (N, H, S, T); -inf where masked."""
+        return self.logits().masked_fill(~self.mask[:, None], -torch.inf).log_softmax(-1)
 
 
 def _check_head(head: int, heads: int) -> None:
