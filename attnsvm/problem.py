@@ -180,6 +180,18 @@ class ProblemBatch(Batched):
         return bool(self.mask.all())
 
     @cached_property
+    @own_settings()
+    def widths(self) -> tuple[int, int]:
+        """Entries of a token and of a query, d and d, without zeros that pad a linear classifier.
+
+        The tokens of a linear classifier are the classes e_1, ..., e_T.
+        """
+        if not (self.X == torch.eye(self.T, self.d).to(self.X)).all():
+            return self.d, self.d
+        last = self.Z.flatten(0, 1).any(0).nonzero()[-1:].sum() + 1
+        return self.T, self.d if self.T < self.d else int(last)
+
+    @cached_property
     def has_query(self) -> Tensor:
         """1 where a query is non-zero, 0 where it is zero and W has no effect; (B, n), float64."""
         return self.Z.any(-1).to(self.Z.dtype)

@@ -130,3 +130,41 @@ def test_a_sample_without_a_gradient_leaves_the_memory_what_it_is(name, fields, 
     W = train(batch, "w", name, "log", steps=4, record_every=1, **options, **fields).snapshots
     moved = (W[:, 1:] - W[:, :-1]).abs().flatten(2).amax(2)
     assert (moved[:, 3] > 0.1).all()
+
+
+def orthogonalised(G, coefficients, steps, eps):
+    """Return what torch's function of these arguments rounds to bfloat16."""
+    a, b, c = coefficients
+    X = (G.mT if len(G) > len(G.mT) else G) / G.norm()
+    for _ in range(steps):
+        A = X @ X.mT
+        X = a * X + (b * A + c * A @ A) @ X
+    return X.mT if len(G) > len(G.mT) else X
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("m", [None, 1, 2, 3])
+@pytest.mark.parametrize(("K", "d"), [(3, 4), (4, 4), (8, 4), (7, 3), (2, 6)])
+def test_muon_is_that_of_torch_on_weights_of_every_shape(K, d, m, compiled, monkeypatch):
+    """W (K, d), or factors (K, m) and (d, m), without the zeros that make ours square."""
+    monkeypatch.setattr(torch.optim._muon, "_zeropower_via_newtonschulz", orthogonalised)
+    batch = sample("classes", model="linear", **SHAPE | {"K": K, "d": d})
+    rule = "w" if m is None else "kq"
+    if m is not None and m > max(K, d):
+        pytest.skip("m <= d")
+    options = {"init": "uniform", "m": m, "steps": 20, "lr": 0.02, "weight_decay": 0.1}
+    path = train(batch, rule, "muon", "log", compiled=compiled, keep_factors=True, **options)
+    x, y = batch.Z[..., :d], batch.head_parameters["v"].argmax(-1)
+    for b in range(len(x)):
+        start = [path.snapshots[b, 0, :K, :d]]
+        if m is not None:
+            start = [path.K_snapshots[b, 0, :K], path.Q_snapshots[b, 0, :d]]
+        parameters = [V.clone().requires_grad_() for V in start]
+        loop = torch.optim.Muon(parameters, 0.02, weight_decay=0.1)
+        for _ in range(20):
+            loop.zero_grad()
+            W = parameters[0] if m is None else parameters[0] @ parameters[1].mT
+            cross_entropy(x[b] @ W.mT, y[b]).backward()
+            loop.step()
+        W = parameters[0] if m is None else parameters[0] @ parameters[1].mT
+        torch.testing.assert_close(path.W[b, :K, :d], W.detach(), rtol=1e-8, atol=1e-10)

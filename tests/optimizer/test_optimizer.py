@@ -1,4 +1,5 @@
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -27,7 +28,11 @@ def step(optimizer, V, g, log_scale=0.0, memory=None):
     """Return the variable after one step of size lr along the gradient g exp(log_scale)."""
     gradient = Gradient((g,), (torch.full((len(V),), log_scale, dtype=torch.float64),), None)
     memory = {} if memory is None else memory
-    return optimizer.update(Step(None, (V.clone(),), None, gradient, optimizer.lr, memory))[0]
+    risk = SimpleNamespace(
+        rule=SimpleNamespace(shapes=lambda d: (V.shape[1:],)),
+        batch=SimpleNamespace(d=V.shape[1], widths=(V.shape[1],) * 2),
+    )
+    return optimizer.update(Step(risk, (V.clone(),), None, gradient, optimizer.lr, memory))[0]
 
 
 def optimizer(name, **fields):

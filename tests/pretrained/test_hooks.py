@@ -11,6 +11,7 @@ from torch import nn
 import attnsvm
 from attnsvm import ConfigError
 from tests.kkt import normal as rows
+from tests.quick import quick_rows
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -115,7 +116,7 @@ OTHER: dict[str, Any] = {
 def test_other_attention_than_that_of_the_maps_is_refused(logits):
     torch.manual_seed(0)
     model = nn.Sequential(Projected(logits=logits))
-    with pytest.raises(ConfigError, match="0: (its attention is not|must compute)"):
+    with pytest.raises(ConfigError, match=r"0: (its attention is not|must compute)"):
         attnsvm.heads_of(model, rows(3, 5, 6))
     assert not model[0].k_proj._forward_pre_hooks
     assert torch.backends.mha.get_fastpath_enabled()
@@ -208,3 +209,68 @@ def test_modules_without_bilinear_attention_are_refused():
 
     with pytest.raises(ConfigError, match=r"q_proj: must be called with its rows first"):
         attnsvm.heads_of(Named("k_proj", "q_proj"), rows(3, 5, 6))
+
+
+IDS = torch.randint(3, 90, (3, 7), generator=torch.Generator().manual_seed(0))
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+         "intermediate_size": 64, "vocab_size": 99}  # fmt: skip
+GPT = {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 99}
+NEO = {"hidden_size": 32, "num_layers": 2, "num_heads": 4, "vocab_size": 99,
+       "attention_types": [[["global"], 2]]}  # fmt: skip
+LLAMA = {**SIZES, "num_key_value_heads": 4, "head_dim": 8, "pad_token_id": 0}
+LIBRARY = quick_rows(
+    ("Bert", SIZES, "read"),
+    ("GPT2", GPT, "read"),
+    ("GPTNeo", NEO, "refused"),
+    ("GPTBigCode", {**GPT, "multi_query": False}, "refused"),
+    ("GPTBigCode", {**GPT, "multi_query": True}, "refused"),
+    ("GPT2", {**GPT, "scale_attn_by_inverse_layer_idx": True}, "refused"),
+    ("GPT2", {**GPT, "scale_attn_weights": False}, "refused"),
+    ("OPT", {**SIZES, "ffn_dim": 64, "word_embed_proj_dim": 32}, "read"),
+    ("Roberta", SIZES, "read"),
+    ("Electra", {**SIZES, "embedding_size": 32}, "read"),
+    ("Albert", {**SIZES, "embedding_size": 16}, "refused"),
+    ("DistilBert", {"dim": 32, "n_heads": 4, "vocab_size": 99}, "refused"),
+    ("Deberta", {**SIZES, "relative_attention": True, "pos_att_type": ["c2p"]}, "refused"),
+    ("Llama", LLAMA, "refused"),
+    ("Llama", {**LLAMA, "num_key_value_heads": 2}, "refused"),
+    ("Mistral", LLAMA, "refused"),
+    ("Qwen2", LLAMA, "refused"),
+    ("Gemma", LLAMA, "refused"),
+    ("Gemma2", LLAMA, "refused"),
+    ("Phi", {**SIZES, "pad_token_id": 0}, "refused"),
+    ("Bloom", {**GPT, "hidden_size": 32}, "refused"),
+    ("Falcon", SIZES, "refused"),
+    ("GPTJ", {**GPT, "rotary_dim": 4}, "refused"),
+    ("RoFormer", {**SIZES, "embedding_size": 32}, "refused"),
+    ("Esm", {**SIZES, "pad_token_id": 1, "position_embedding_type": "rotary"}, "refused"),
+    ("BigBird", SIZES, "read"),
+    ("Longformer", {**SIZES, "attention_window": 4}, "refused"),
+)
+
+
+@pytest.mark.parametrize(("kind", "sizes", "outcome"), LIBRARY)
+@pytest.mark.filterwarnings("ignore")
+def test_models_of_the_library_are_read_right_or_refused(kind, sizes, outcome):
+    """None is read wrong: the attention is that which the library returns."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{kind}Config")(**sizes, attn_implementation="eager")
+    model = getattr(transformers, f"{kind}Model")(config).eval()
+    for p in model.parameters():
+        nn.init.normal_(p, std=0.3)
+    causal = kind in ("GPT2", "OPT", "GPTNeo", "GPTBigCode")
+    if outcome == "refused":
+        with pytest.raises(ConfigError, match="must"):
+            attnsvm.heads_of(model, IDS, causal=causal)
+        return
+    layers = attnsvm.heads_of(model, IDS, causal=causal)
+    with torch.no_grad():
+        expected = model(IDS, output_attentions=True).attentions
+    for layer, attention in zip(layers.values(), expected, strict=True):
+        error = layer.log_attention().exp() - attention.double()
+        assert error.abs().max() <= 1e-5
+    if kind != "BigBird":
+        model.set_attn_implementation("sdpa")
+        fused = attnsvm.heads_of(model, IDS, causal=causal)
+        assert list(fused) == list(layers)
