@@ -15,10 +15,11 @@ import torch
 from torch import Tensor
 
 from attnsvm.linalg import EPS
+from attnsvm.svm.certificate import check_ray
 from attnsvm.svm.frobenius import least_norm
 from attnsvm.svm.problem import PADDING, SvmProblem, power_of_two
 from attnsvm.svm.solution import Candidate, Method
-from attnsvm.svm.tolerances import VIOLATED
+from attnsvm.svm.tolerances import RAY_RATIO, VIOLATED
 
 PATIENCE = 5  # supports without progress before the method for small instances is used
 RESOLVED = 4 * EPS  # least relative rise of the dual's value that is no rounding error
@@ -26,7 +27,7 @@ SHARES = (1.0, 0.25, 0.0)  # of the way to the solution on a support
 RIDGE = 1e-10
 REFINEMENTS = 2
 HOLDS = 1e-10  # largest relative residual of a singular K_PP whose rows do not contradict
-OPPOSED = 1e-3  # least share of the largest multiplier at which one opposes a contradictory support
+OPPOSED = 1e-6  # least share of the largest multiplier at which one opposes a contradictory support
 ENTERING = 100  # rows that enter a working set at once
 ORTHOGONAL = 1e-14  # largest cosine of queries that count as orthogonal
 
@@ -66,9 +67,9 @@ def _orthogonal_groups(Z: Tensor) -> Tensor:
 def by_pivoting(problem: SvmProblem) -> Candidate:
     """Return the candidate of one instance by block principal pivoting.
 
-    Rows that contradict each other, with no multiplier that opposes them, prove the instance
-    infeasible: they are left to the method for small instances on a growing working set. So are
-    supports after which neither the dual's value rises nor the largest violation falls.
+    It ends with a solution or with a ray. What is neither, up to rounding, is left to the method
+    for small instances on a growing working set, and so is a support after which neither the dual's
+    value rises nor the largest violation falls.
     """
     unit = power_of_two(problem.scale)[0]
     rows, h = problem.inequality[0], problem.h[0] / unit
@@ -89,11 +90,14 @@ def by_pivoting(problem: SvmProblem) -> Candidate:
             break
         highest, least = max(value, highest), min(violation, least)
         support = support | _worst(slack, violated, max(2 * ENTERING, int(support.sum()) // 4))
+    nothing = torch.full_like(W, torch.nan), torch.full_like(problem.h, torch.nan)
+    if contradictory and check_ray(problem, (a / unit)[None])[1] >= RAY_RATIO:
+        return Candidate(*nothing, (a / unit)[None])
     least_slack = torch.where(h > 0, -h, -VIOLATED * size)
     separates = bool((slack > least_slack)[rows].all())  # or K_PP was singular up to rounding
     if contradictory or violated.any() or not separates:
-        return grown(least_norm, problem, support | violated)
-    return Candidate(W, (a / unit)[None], torch.full_like(a, torch.nan)[None])
+        return grown(least_norm, problem, support if contradictory else support | violated)
+    return Candidate(W, (a / unit)[None], nothing[1])
 
 
 def _ascended(
@@ -150,8 +154,8 @@ def _gram(problem: SvmProblem, unit: Tensor, index: Tensor) -> Tensor:
 def _solved(K: Tensor, h: Tensor) -> tuple[Tensor, bool]:
     """Return a with K a = h, refined, and whether these rows contradict each other.
 
-    A singular K gets a ridge: equal rows then share one multiplier, and of contradictory rows one
-    gets a negative multiplier.
+    A singular K gets a ridge: equal rows then share one multiplier. Of contradictory rows a is the
+    direction in which the dual rises for ever, K a = 0 and h^T a > 0: a ray, if a >= 0.
     """
     L, info = torch.linalg.cholesky_ex(K)
     if info:
@@ -160,8 +164,11 @@ def _solved(K: Tensor, h: Tensor) -> tuple[Tensor, bool]:
     x = torch.cholesky_solve(right, L)
     for _ in range(REFINEMENTS):
         x = x + torch.cholesky_solve(right - K @ x, L)
-    missed = (right - K @ x).abs().sum() > HOLDS * right.abs().sum() if info else False
-    return x[:, 0], bool(missed)
+    if not info or (right - K @ x).abs().sum() <= HOLDS * right.abs().sum():
+        return x[:, 0], False
+    for _ in range(REFINEMENTS):  # inverse iteration: of x, the part in the null space stays
+        x = RIDGE * torch.cholesky_solve(x, L)
+    return x[:, 0], True
 
 
 def _worst(slack: Tensor, violated: Tensor, count: int) -> Tensor:
