@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from attnsvm.linalg import EPS
-from attnsvm.svm.certificate import check_ray
+from attnsvm.svm.certificate import bounds, check_ray
 from attnsvm.svm.frobenius import least_norm
 from attnsvm.svm.problem import PADDING, SvmProblem, power_of_two
 from attnsvm.svm.solution import Candidate, Method
-from attnsvm.svm.tolerances import RAY_RATIO, VIOLATED
+from attnsvm.svm.tolerances import CONVERGED_GAP, RAY_RATIO, VIOLATED
 
 PATIENCE = 5  # supports without progress before the method for small instances is used
 RESOLVED = 4 * EPS  # least relative rise of the dual's value that is no rounding error
@@ -90,14 +90,17 @@ def by_pivoting(problem: SvmProblem) -> Candidate:
             break
         highest, least = max(value, highest), min(violation, least)
         support = support | _worst(slack, violated, max(2 * ENTERING, int(support.sum()) // 4))
-    nothing = torch.full_like(W, torch.nan), torch.full_like(problem.h, torch.nan)
-    if contradictory and check_ray(problem, (a / unit)[None])[1] >= RAY_RATIO:
-        return Candidate(*nothing, (a / unit)[None])
-    least_slack = torch.where(h > 0, -h, -VIOLATED * size)
-    separates = bool((slack > least_slack)[rows].all())  # or K_PP was singular up to rounding
-    if contradictory or violated.any() or not separates:
-        return grown(least_norm, problem, support if contradictory else support | violated)
-    return Candidate(W, (a / unit)[None], nothing[1])
+    multipliers, none = (a / unit)[None], torch.full_like(problem.h, torch.nan)
+    if contradictory:
+        if check_ray(problem, multipliers)[1] >= RAY_RATIO:
+            return Candidate(torch.full_like(W, torch.nan), none, multipliers)
+        return grown(least_norm, problem, support)
+    upper, lower = bounds(problem, W, multipliers, "frobenius")
+    if upper <= (1 + CONVERGED_GAP) * lower:
+        return Candidate(W, multipliers, none)
+    exact = grown(least_norm, problem, support | violated)  # the Gram matrix loses digits here
+    known = exact.W.isfinite().all() or exact.ray.isfinite().all()
+    return exact if known else Candidate(W, multipliers, none)
 
 
 def _ascended(
