@@ -217,10 +217,12 @@ def _digits(column: pd.Series[Any]) -> int:
     return next((DIGITS + i for i, count in enumerate(texts) if count == len(values)), 17)
 
 
-def number(value: Any, digits: int = DIGITS) -> str:
-    """Return a value in a few digits: 5 rather than 5.0, a dash for a missing one."""
+def number(value: Any, digits: int | None = None) -> str:
+    """Return a value in all digits, or in a few: 5 rather than 5.0, a dash for a missing one."""
     if value is None or value is pd.NA or value != value:
         return "-"
+    if isinstance(value, float) and digits is None:
+        return repr(float(value)).removesuffix(".0")
     if isinstance(value, float):
         return f"{value:.{digits}g}"
     return str(value)

@@ -67,7 +67,7 @@ class FirstOrderConfig(OptimizerConfig):
         if self.weight_decay and (self.growth and self.schedule != "decay"):
             yield "weight_decay", "0 with steps that grow: they would overshoot"
         if self.lr * self.weight_decay > 1:
-            yield "weight_decay", f"<= 1 / optimizer.lr={self.lr:g}: a step would turn the weights"
+            yield "weight_decay", f"<= 1 / optimizer.lr={self.lr}: a step would turn the weights"
 
 
 @dataclass

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from attnsvm.svm.certificate import upper_bound
 from attnsvm.svm.frobenius import least_norm
+from attnsvm.svm.frobenius.pivoting import by_pivoting
 from attnsvm.svm.problem import SvmProblem
 from attnsvm.svm.solution import Candidate, Judge, Method
 from attnsvm.svm.tolerances import ROUND_DECREASE
@@ -24,6 +25,9 @@ ROUNDS = 40
 STARTS = 4
 SEED = 0
 """Of the perturbations; every instance gets the same, so its result does not depend on others."""
+
+GRAM_ROWS = 2000
+"""Most rows whose Gram matrices are formed; more are solved one instance at a time."""
 
 
 def of_rank(problem: SvmProblem, m: int, relaxation: Method, judge: Judge) -> Candidate:
@@ -46,7 +50,7 @@ def of_rank(problem: SvmProblem, m: int, relaxation: Method, judge: Judge) -> Ca
 
 
 def _best_of_rank(problem: SvmProblem, m: int, relaxed: Tensor) -> Tensor:
-    """Return the best W = K Q^T of several alternating minimisations, (B, d, d); NaN where none.
+    """Return the best W = K Q^T of several alternating minimisations, (B, p, q); NaN where none.
 
     The starts are the leading m singular directions of `relaxed`, perturbed.
     """
@@ -66,7 +70,7 @@ def _best_of_rank(problem: SvmProblem, m: int, relaxed: Tensor) -> Tensor:
 
 def _alternate(problem: SvmProblem, Q: Tensor) -> Tensor:
     """Return W = K Q^T after minimising over K and Q in turn; NaN where a start fails."""
-    W: Tensor = Q.new_full((problem.B, problem.d, problem.d), torch.nan)
+    W: Tensor = Q.new_full((problem.B, *problem.size), torch.nan)
     alive, last = torch.arange(problem.B, device=Q.device), Q.new_full((problem.B,), torch.inf)
     for _ in range(ROUNDS):
         part = problem.take(alive)
@@ -84,22 +88,29 @@ def _alternate(problem: SvmProblem, Q: Tensor) -> Tensor:
 
 
 def _least_factor(problem: SvmProblem, left: Tensor, right: Tensor) -> Tensor:
-    """Return argmin ||K||_F  s.t.  left_k^T K right_k >= h_k, (B, d, m); NaN where infeasible."""
+    """Return argmin ||K||_F  s.t.  left_k^T K right_k >= h_k, (B, p, m); NaN where infeasible."""
     finite = right.isfinite().all(dim=(1, 2))
     right = torch.where(finite[:, None, None], right, 0.0)
     rows = SvmProblem(left, right, problem.h, problem.kind, problem.token)
-    K: Tensor = least_norm(rows).W
+    K: Tensor = (least_norm if rows.N <= GRAM_ROWS else _by_pivoting)(rows).W
     margins = torch.where(rows.inequality, rows.margins(K), torch.inf)
     feasible = finite & (margins.amin(dim=1) > 0)
     K[~feasible] = torch.nan
     return K
 
 
+def _by_pivoting(problem: SvmProblem) -> Candidate:
+    """Return the candidates of instances with many rows, one after the other."""
+    parts = [by_pivoting(problem.take(slice(b, b + 1))) for b in range(problem.B)]
+    return Candidate(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
+
+
 def _balanced(K: Tensor, Q: Tensor) -> tuple[Tensor, Tensor]:
     """Return the factors of K Q^T of least ||K||_F^2 + ||Q||_F^2, with equal singular values."""
     m = K.shape[2]
-    known = (K.isfinite() & Q.isfinite()).all(dim=2).all(dim=1)[:, None, None]
-    U, sigma, Vh = torch.linalg.svd(torch.where(known, K @ Q.mT, 0.0))
+    W = K @ Q.mT
+    known = W.isfinite().all(dim=2, keepdim=True).all(dim=1, keepdim=True)
+    U, sigma, Vh = torch.linalg.svd(torch.where(known, W, 0.0), full_matrices=False)
     root = sigma[:, None, :m].sqrt()
     return (
         torch.where(known, U[:, :, :m] * root, torch.nan),

@@ -51,7 +51,7 @@ def check_start(rule: Parameterization, optimizer: Optimizer, d: int) -> None:
         )
     if init in CONES and optimizer.init_angle > 0 and rule.max_rank(d) < d:
         raise ConfigError(
-            f"optimizer.init_angle={optimizer.init_angle:g}: must be 0 with parameterization.m="
+            f"optimizer.init_angle={optimizer.init_angle}: must be 0 with parameterization.m="
             f"{rule.max_rank(d)} < d={d}: weights at another angle have full rank"
         )
 
@@ -97,7 +97,7 @@ def in_cone(
         If the tokens are numbers, d = 1, which have no other direction.
     """
     if batch.d == 1 and angle > 0:
-        raise ConfigError(f"optimizer.init_angle={angle:g}: must be 0 with d=1")
+        raise ConfigError(f"optimizer.init_angle={angle}: must be 0 with d=1")
     given = batch.X, batch.Z, selected
     if norm == "nuclear" and max_rank is not None and max_rank < batch.d:
         solution = solve_rank_constrained(*given, max_rank, mask=batch.mask)

@@ -12,7 +12,7 @@ import pandas as pd
 from attnsvm.record import read_json, write_json
 
 from ..aggregate import SweepFrames, load
-from ..cells import number
+from ..cells import DIGITS, number
 from ..claims import FAILS, HOLDS, OTHERWISE, Claim, Evidence, all_claims
 
 KINDS = ("fails", "never met", "undecided", "holds")
@@ -116,7 +116,7 @@ def refutation(frames: SweepFrames) -> list[str]:
     rules = (condition for word, condition in claim.prediction if word == FAILS)
     rule = next(one for one in rules if evidence.truths(one).fillna(False)[first])
     names = dict.fromkeys(n.id for n in ast.walk(ast.parse(rule)) if isinstance(n, ast.Name))
-    seen = [f"{name} = {number(evidence.value(name)[first])}" for name in names]
+    seen = [f"{name} = {number(evidence.value(name)[first], DIGITS)}" for name in names]
     return [
         f"It refutes {claim.name} ({claim.source}, {claim.number}): {claim.title}",
         f"  claimed  {claim.statement}",

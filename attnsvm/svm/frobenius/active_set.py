@@ -232,12 +232,13 @@ def solve_on_support(
             a[support[i]] += s_i
             for k in range(N):
                 margins[k] += s_i * row[k]
-    value = squared = 0.0
+    value = squared = total = 0.0
     for i in range(m):
         if kind[support[i]] == 1 and a[support[i]] < 0.0:
             return False
         value += h[support[i]] * a[support[i]]
         squared += a[support[i]] * margins[support[i]]
+        total += abs(a[support[i]])
     least = 1.0
     for k in range(N):
         if kind[k] == 1 and h[k] > 0.0:
@@ -247,4 +248,5 @@ def solve_on_support(
             if missed > TIGHT * np.sqrt(squared):
                 return False
     tight = squared <= (1 + TIGHT) * least * value
-    return bool(tight and 0.0 < squared < MAX_GRAM_NORM**2)
+    largest = max(squared, total)  # rows that cancel leave rounding errors of this size
+    return bool(tight and squared > 0.0 and largest < MAX_GRAM_NORM**2)
