@@ -64,7 +64,7 @@ def solve(problem: SvmProblem, norm: Norm) -> Candidate:
     """Return W and multipliers, NaN where no W is feasible, and the rays of those."""
     start = least_norm(problem)
     W, a = torch.full_like(start.W, torch.nan), torch.full_like(start.multipliers, torch.nan)
-    margins = torch.where(problem.separating, problem.margins(start.W), torch.inf)
+    margins = torch.where(_clear(problem, start.W), problem.margins(start.W), torch.inf)
     known = start.W.isfinite().all(dim=(1, 2)) & start.W.any(-1).any(-1)
     index = (known & (margins.amin(dim=1) > 0)).nonzero()[:, 0]
     if index.numel():
@@ -77,6 +77,11 @@ def solve(problem: SvmProblem, norm: Norm) -> Candidate:
         W[index] = W_part.to(W)
         a[index] = torch.zeros_like(a[index]).scatter(1, rows, a_part.to(a))
     return Candidate(W, a, start.ray)
+
+
+def _clear(problem: SvmProblem, W: Tensor) -> Tensor:
+    """Return the separating rows of which the margins of W are not rounding error, (B, N) bool."""
+    return problem.separating & ~problem.faint(W)
 
 
 def followed(problem: SvmProblem, W: Tensor, a: Tensor, norm: Norm) -> tuple[Tensor, Tensor]:
@@ -217,7 +222,7 @@ def constraint_generation(problem: SvmProblem, norm: Norm) -> Candidate:
 def _alone(problem: SvmProblem, norm: Norm) -> Candidate:
     """Return the candidate of a single instance."""
     start = by_blocks(problem)
-    separates = bool((problem.margins(start.W) > 0)[problem.separating].all())
+    separates = bool((problem.margins(start.W) > 0)[_clear(problem, start.W)].all())
     if norm.name == "frobenius" or not (separates and start.W.isfinite().all() and start.W.any()):
         return start
     index = problem.equality[0].nonzero()[:, 0]
