@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from attnsvm.linalg import EPS, check_array
-from attnsvm.svm.tolerances import GAP, LIFT, ROUNDING
+from attnsvm.svm.tolerances import CLEAR, GAP, LIFT
 
 PADDING, INEQUALITY, EQUALITY = 0, 1, 2
 SLIGHT = 1e-3
@@ -217,13 +217,13 @@ class SvmProblem:
         return (2 * max(self.d, self.Z.shape[2]) + 10) * EPS * self.scale * size
 
     def faint(self, W: Tensor, gap: float = GAP) -> Tensor:
-        """Return the inequalities with an h_k <= 0, or one that rounding changes by more than `gap`.
+        """Return the inequalities with an h_k <= 0, or one so small that rounding blurs it, (B, N).
 
-        The margins of W cannot tell whether h_k is reached to the relative accuracy `gap`; (B, N)
-        bool, and none where W is NaN.
+        The margins of W may not tell whether h_k is reached to the relative accuracy `gap`. None
+        where W is NaN.
         """
         size = W.flatten(1).norm(dim=1, keepdim=True)
-        return self.inequality & (gap * self.h < ROUNDING * self.scale * size)
+        return self.inequality & (gap * self.h < CLEAR * self.scale * size)
 
     def blurred(self, W: Tensor) -> Tensor:
         """Return the slight rows that W may miss by rounding, (B, N) bool.

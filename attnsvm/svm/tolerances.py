@@ -17,6 +17,9 @@ MAX_GAP = 2e-2
 ROUNDING = 64 * EPS
 """ROUNDING * kappa is the duality gap that is accepted because of rounding errors."""
 
+CLEAR = 16 * ROUNDING
+"""A right-hand side is reached to the relative accuracy CLEAR ||d_k|| ||z_k|| ||W||_F / h_k."""
+
 RANK_TOLERANCE = 1e-6
 """Default threshold of the numerical rank, relative to the largest singular value."""
 

@@ -103,12 +103,12 @@ def followed(problem: SvmProblem, W: Tensor, a: Tensor, norm: Norm) -> tuple[Ten
 
 
 def _held(problem: SvmProblem, W: Tensor, a: Tensor) -> SvmProblem:
-    """Return the problem with equalities for active rows, where W keeps its scale.
+    """Return the problem with equalities for active rows that do not scale W.
 
-    That is where problems are not homogeneous. Active rows are those whose multipliers are larger
-    than their slacks, both relative.
+    These are slight rows, and all where problems are not homogeneous. Active rows are those whose
+    multipliers are larger than their slacks, both relative.
     """
-    rows = problem.inequality & ~problem.homogeneous[:, None]
+    rows = problem.inequality & (problem.slight | ~problem.homogeneous[:, None])
     if not rows.any():
         return problem
     weight = a * problem.scale
