@@ -165,7 +165,7 @@ def _least_margin_one(
     limits = problem.inequality & ~scaling & ~problem.relieved[:, None]
     near = problem.equality | limits  # met up to rounding
     unit = power_of_two(_largest(W))  # otherwise squares of W could underflow
-    W = W / torch.where(problem.homogeneous, unit, 1.0)[:, None, None]
+    W = W / torch.where(scaling.any(dim=1), unit, 1.0)[:, None, None]
     relieved = margins = problem.margins(W)
     if problem.relief is not None:
         relieved = margins + problem.relief * norm.value(W.nan_to_num(0.0))[:, None]

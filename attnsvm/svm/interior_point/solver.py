@@ -105,8 +105,9 @@ def followed(problem: SvmProblem, W: Tensor, a: Tensor, norm: Norm) -> tuple[Ten
 def _held(problem: SvmProblem, W: Tensor, a: Tensor) -> SvmProblem:
     """Return the problem with equalities for active rows that do not scale W.
 
-    These are slight rows, and all where problems are not homogeneous. Active rows are those whose
-    multipliers are larger than their slacks, both relative.
+    These are slight rows, and all where problems are not homogeneous. The slack of an active row is
+    less than the square of its multiplier, both relative: of two sides of a narrow slab both would
+    have a larger multiplier than slack.
     """
     rows = problem.inequality & (problem.slight | ~problem.homogeneous[:, None])
     if not rows.any():
@@ -114,7 +115,8 @@ def _held(problem: SvmProblem, W: Tensor, a: Tensor) -> SvmProblem:
     weight = a * problem.scale
     weight = weight / weight.abs().amax(dim=1, keepdim=True)
     slack = (problem.margins(W) - problem.h) / problem.scale
-    active = rows & (weight * W.flatten(1).norm(dim=1)[:, None] > slack)
+    size = W.flatten(1).norm(dim=1, keepdim=True)
+    active = rows & (weight > 0) & (weight.square() * size > slack)
     return replace(problem, kind=torch.where(active, EQUALITY, problem.kind).to(problem.kind))
 
 
