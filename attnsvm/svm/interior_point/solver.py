@@ -64,7 +64,7 @@ def solve(problem: SvmProblem, norm: Norm) -> Candidate:
     """Return W and multipliers, NaN where no W is feasible, and the rays of those."""
     start = least_norm(problem)
     W, a = torch.full_like(start.W, torch.nan), torch.full_like(start.multipliers, torch.nan)
-    margins = torch.where(problem.separating, problem.margins(start.W), torch.inf)
+    margins = torch.where(_clear(problem, start.W), problem.margins(start.W), torch.inf)
     known = start.W.isfinite().all(dim=(1, 2)) & start.W.any(-1).any(-1)
     index = (known & (margins.amin(dim=1) > 0)).nonzero()[:, 0]
     if index.numel():
@@ -77,6 +77,11 @@ def solve(problem: SvmProblem, norm: Norm) -> Candidate:
         W[index] = W_part.to(W)
         a[index] = torch.zeros_like(a[index]).scatter(1, rows, a_part.to(a))
     return Candidate(W, a, start.ray)
+
+
+def _clear(problem: SvmProblem, W: Tensor) -> Tensor:
+    """Return the separating rows of which the margins of W are not rounding error, (B, N) bool."""
+    return problem.separating & ~problem.faint(W)
 
 
 def followed(problem: SvmProblem, W: Tensor, a: Tensor, norm: Norm) -> tuple[Tensor, Tensor]:
@@ -98,18 +103,20 @@ def followed(problem: SvmProblem, W: Tensor, a: Tensor, norm: Norm) -> tuple[Ten
 
 
 def _held(problem: SvmProblem, W: Tensor, a: Tensor) -> SvmProblem:
-    """Return the problem with equalities for active rows, where W keeps its scale.
+    """Return the problem with equalities for active rows that do not scale W.
 
-    That is where problems are not homogeneous. Active rows are those whose multipliers are larger
-    than their slacks, both relative.
+    These are slight rows, and all where problems are not homogeneous. The slack of an active row is
+    less than the square of its multiplier, both relative: of two sides of a narrow slab both would
+    have a larger multiplier than slack.
     """
-    rows = problem.inequality & ~problem.homogeneous[:, None]
+    rows = problem.inequality & (problem.slight | ~problem.homogeneous[:, None])
     if not rows.any():
         return problem
     weight = a * problem.scale
     weight = weight / weight.abs().amax(dim=1, keepdim=True)
     slack = (problem.margins(W) - problem.h) / problem.scale
-    active = rows & (weight * W.flatten(1).norm(dim=1)[:, None] > slack)
+    size = W.flatten(1).norm(dim=1, keepdim=True)
+    active = rows & (weight > 0) & (weight.square() * size > slack)
     return replace(problem, kind=torch.where(active, EQUALITY, problem.kind).to(problem.kind))
 
 
@@ -217,7 +224,7 @@ def constraint_generation(problem: SvmProblem, norm: Norm) -> Candidate:
 def _alone(problem: SvmProblem, norm: Norm) -> Candidate:
     """Return the candidate of a single instance."""
     start = by_blocks(problem)
-    separates = bool((problem.margins(start.W) > 0)[problem.separating].all())
+    separates = bool((problem.margins(start.W) > 0)[_clear(problem, start.W)].all())
     if norm.name == "frobenius" or not (separates and start.W.isfinite().all() and start.W.any()):
         return start
     index = problem.equality[0].nonzero()[:, 0]
