@@ -9,7 +9,7 @@ from typing import Any
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from attnsvm.cli.columns import columns_text
 from attnsvm.cli.errors import SweepIncompleteError, exit_code, search_message
@@ -18,7 +18,13 @@ from attnsvm.cli.memory import refuse_without_disk, refuse_without_memory, this_
 from attnsvm.cli.objective import objective_of, quoted
 from attnsvm.cli.signals import stopping_with_children
 from attnsvm.cli.sweep import OWN, close_others
-from attnsvm.cli.user_sweeps import check_sweep, check_words, named_extensions, user_sweeps
+from attnsvm.cli.user_sweeps import (
+    check_sweep,
+    check_words,
+    flags_first,
+    named_extensions,
+    user_sweeps,
+)
 from attnsvm.config import ConfigError
 from attnsvm.config.compose import register, validated
 from attnsvm.config.instantiate import check_extensions
@@ -52,7 +58,8 @@ def _run_cell(composed: DictConfig) -> dict[str, Any] | float | None:
     config = validated(composed)
     hydra_config = HydraConfig.get()
     in_sweep = hydra_config.mode is RunMode.MULTIRUN
-    folder, command = Path(hydra_config.runtime.output_dir), list(hydra_config.overrides.task)
+    folder = Path(hydra_config.runtime.output_dir)
+    command = list(OmegaConf.to_container(hydra_config.overrides, resolve=False)["task"])
     objective = objective_of(config)
     check_sweep(composed, hydra_config, in_sweep)
     checked = in_sweep and hydra_config.sweeper._target_ == OWN  # it checks all cells at its start
@@ -109,7 +116,7 @@ def _entry() -> None:
         _print(columns_text())
     else:
         check_words(words)
-        sys.argv[1:] = quoted(words)
+        sys.argv[1:] = quoted(flags_first(words))
         _run_hydra()
 
 

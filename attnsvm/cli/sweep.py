@@ -47,20 +47,31 @@ end."""
 def sweep_folder(composed: DictConfig, digest: Callable[[], str]) -> Path:
     """Return the folder of a sweep: multirun/NAME, or one of its own named by `digest`."""
     folder = Path(composed.hydra.sweep.dir)
-    given = composed.hydra.overrides.hydra
+    given = typed(composed, "hydra")
     if folder != ADHOC or any(one.lstrip("+").startswith("hydra.sweep.dir=") for one in given):
         return folder
     return ADHOC.with_name(str(composed.sweep or f"{ADHOC.name}-{digest()}"))
 
 
-def check_folder(config: DictConfig, folder: Path, runs: Collection[Any]) -> None:
-    """Raise ConfigError if records of runs with these configs must not be added to `folder`."""
+def typed(composed: DictConfig, kind: str) -> list[str]:
+    """Return the overrides as they were typed: those of `hydra`, or of the `task`."""
+    words: Any = OmegaConf.to_container(composed.hydra.overrides, resolve=False)
+    return list(words[kind])
+
+
+def check_subdir(config: DictConfig) -> None:
+    """Raise ConfigError unless the folder of a run is named by its identity."""
     sweep: Any = OmegaConf.to_container(config.hydra.sweep, resolve=False)
     if (subdir := sweep["subdir"]) != RUN_FOLDER:
         raise ConfigError(
             f"hydra.sweep.subdir={subdir}: must be {RUN_FOLDER}, the run's identity; set the "
             f"sweep's folder with hydra.sweep.dir"
         )
+
+
+def check_folder(config: DictConfig, folder: Path, runs: Collection[Any]) -> None:
+    """Raise ConfigError if records of runs with these configs must not be added to `folder`."""
+    check_subdir(config)
     if not any(run.mixed_code for run in runs):
         record.refuse_mixed_code(folder, [list(run.extensions) for run in runs])
 
@@ -150,7 +161,7 @@ def close_others() -> str:
 
 def _space_digest(config: DictConfig) -> str:
     """Return 12 digits that name the search space; the objective is no part of it."""
-    given = config.hydra.overrides.task
+    given = typed(config, "task")
     space = [one for one in given if not one.lstrip("+").startswith("objective=")]
     text = json.dumps([space, dict(_params(config))], default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:12]

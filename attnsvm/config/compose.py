@@ -8,6 +8,7 @@ from typing import Any
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
+from omegaconf.errors import MissingMandatoryValue
 
 from attnsvm.config.fields import ConfigError
 from attnsvm.config.identity import run_name
@@ -43,16 +44,19 @@ def composed(overrides: Sequence[str]) -> RunConfig:
 
 
 def validated(composed: DictConfig) -> RunConfig:
-    """Return the config that Hydra composed, with every field declared, typed and in range."""
-    run = [str(key) for key in composed if key != "hydra"]
-    for name in run:
+    """Return the config that Hydra composed, with every field declared, typed and in range.
+
+    Fields of `composed` that refer to others get their values, once and for all.
+    """
+    names = [str(key) for key in composed if key != "hydra"]
+    for name in names:
         if name not in RunConfig.__dataclass_fields__:
             raise ConfigError(f"{name}: {unknown_field(name, RunConfig)}")
-    fields = OmegaConf.masked_copy(composed, run)
-    if missing := OmegaConf.missing_keys(fields):
-        raise ConfigError(f"{min(missing)}: a value is required, as in {min(missing)}=VALUE")
-    plain: Any = OmegaConf.to_object(fields)
-    config = RunConfig(**plain)
+    try:
+        config = RunConfig(**{name: _resolved(composed, name) for name in names})
+    except MissingMandatoryValue as error:
+        field = error.full_key
+        raise ConfigError(f"{field}: a value is required, as in {field}=VALUE") from error
     check_extensions(config.extensions)
     use_extensions(config.extensions)
     for name, probe in config.probe.items():
@@ -69,6 +73,17 @@ def validated(composed: DictConfig) -> RunConfig:
         if hasattr(node, "_target_"):
             check_package(node._target_, place, config.extensions)
     return config
+
+
+def _resolved(composed: DictConfig, name: str) -> Any:
+    """Return a field as plain data or schemas, without references to others, also in `composed`."""
+    if OmegaConf.is_interpolation(composed, name):
+        composed[name] = composed[name]
+    value = composed[name]
+    if not OmegaConf.is_config(value):
+        return value
+    OmegaConf.resolve(value)
+    return OmegaConf.to_object(value)
 
 
 def _nodes(config: RunConfig) -> Iterator[tuple[str, Any]]:
