@@ -31,7 +31,7 @@ EXTRAS |= {name: name for name in ("joblib", "optuna", "colorlog")}
 FLAGS = ("--help -h", "--version", "--columns", "--multirun -m", "--run -r", "--resolve",
          "--shell-completion -sc", "--hydra-help")  # fmt: skip
 VALUED = ("--cfg -c", "--config-dir -cd", "--config-name -cn", "--config-path -cp",
-          "--package -p", "--experimental-rerun")  # fmt: skip
+          "--package -p")  # fmt: skip
 """Flags without and with a value, Hydra's and ours; besides, --info may have one."""
 
 WORDS = (*(names.split()[0] for names in (*FLAGS, *VALUED)), "--info", "cite RUN", "export RUN")

@@ -23,13 +23,16 @@ from attnsvm.cli.errors import exit_code, outcome
 from attnsvm.cli.objective import Objective
 from attnsvm.cli.signals import follow_by_joblib
 from attnsvm.cli.user_sweeps import config_folders
-from attnsvm.config import PROBES, ConfigError
+from attnsvm.config import PROBES, ConfigError, RunConfig
+from attnsvm.config.identity import named_files, result_fields
+from attnsvm.config.sources import PACKAGES
 from attnsvm.record.state import refuse_obstacle
 
 log = logging.getLogger(__name__)
 
 OWN = "hydra_plugins.attnsvm_sweeper.sweeper.AttnsvmSweeper"
 JOBLIB = "hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher"
+SUBMITIT = "hydra_plugins.hydra_submitit_launcher.submitit_launcher.SlurmLauncher"
 BASIC = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 RUN_FOLDER = "${run_name:}"
 
@@ -67,6 +70,14 @@ def check_subdir(config: DictConfig) -> None:
             f"hydra.sweep.subdir={subdir}: must be {RUN_FOLDER}, the run's identity; set the "
             f"sweep's folder with hydra.sweep.dir"
         )
+
+
+def check_paths(config: RunConfig, chdir: bool | None) -> None:
+    """Raise ConfigError for the relative path of a file, if a run has a working folder (`chdir`)."""
+    for node, key, _ in named_files(result_fields(config)) if chdir else ():
+        if node[key] not in PACKAGES and not Path(node[key]).is_absolute():
+            must = "must be an absolute path with hydra.job.chdir=true"
+            raise ConfigError(f"{key}={node[key]}: {must}")
 
 
 def check_folder(config: DictConfig, folder: Path, runs: Collection[Any]) -> None:
@@ -132,8 +143,11 @@ class OtherSweeper(Callback):
 
         A refusal is SystemExit: Hydra makes warnings of other errors in a callback.
         """
-        if config.hydra.launcher._target_ == JOBLIB:
+        launcher = config.hydra.launcher._target_
+        if launcher == JOBLIB:
             follow_by_joblib()
+        if code := exit_code(lambda: _refuse_launcher(launcher)):
+            raise SystemExit(code)
         if config.hydra.sweeper._target_ == OWN:
             return
         folder = sweep_folder(config, lambda: _space_digest(config))
@@ -150,6 +164,12 @@ class OtherSweeper(Callback):
         folder = Path(config.hydra.sweep.dir)
         if folder in _open:
             _open[folder] = _closed(folder)
+
+
+def _refuse_launcher(target: str) -> None:
+    """Raise ConfigError for submitit's own launcher, which waits for a lost job forever."""
+    if target == SUBMITIT:
+        raise ConfigError("hydra/launcher=submitit_slurm: must be slurm_cpu | slurm_gpu")
 
 
 def close_others() -> str:

@@ -74,7 +74,7 @@ class CellComposer:
         if options not in self._composed:
             first = self._loader.load_sweep_config(master, list(options))
             self._composed[options] = pickle.dumps(first)
-        config: DictConfig = pickle.loads(self._composed[options])
+        config: DictConfig = pickle.loads(self._composed[options])  # noqa: S301
         try:
             for override in values:
                 OmegaConf.update(config, override.key_or_group, override.value(), merge=True)

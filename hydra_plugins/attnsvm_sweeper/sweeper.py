@@ -28,7 +28,7 @@ from attnsvm.cli.dry_run import log_plan
 from attnsvm.cli.errors import SweepIncompleteError
 from attnsvm.cli.memory import job_machine, refuse_without_disk, refuse_without_memory
 from attnsvm.cli.objective import objective_of
-from attnsvm.cli.sweep import check_folder, check_subdir, close_sweep, sweep_folder
+from attnsvm.cli.sweep import check_folder, check_paths, check_subdir, close_sweep, sweep_folder
 from attnsvm.cli.user_sweeps import check_sweep
 from attnsvm.config import ConfigError
 from attnsvm.config.identity import plan_digest, run_name
@@ -155,6 +155,7 @@ class AttnsvmSweeper(Sweeper):
             if name in cells:
                 continue
             refuse_without_memory(config, there)
+            check_paths(config, self.composed.hydra.job.chdir)
             check(config)
             objective_of(config)
             cells[name], configs[name] = cell, config
