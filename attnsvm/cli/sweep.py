@@ -73,7 +73,7 @@ def check_subdir(config: DictConfig) -> None:
 
 
 def check_paths(config: RunConfig, chdir: bool | None) -> None:
-    """Raise ConfigError for the relative path of a file, if a run has a working folder (`chdir`)."""
+    """Raise ConfigError for the relative path of a file if runs change the folder (`chdir`)."""
     for node, key, _ in named_files(result_fields(config)) if chdir else ():
         if node[key] not in PACKAGES and not Path(node[key]).is_absolute():
             must = "must be an absolute path with hydra.job.chdir=true"
@@ -201,6 +201,10 @@ def _refuse(config: DictConfig, folder: Path) -> None:
             f"objective=null: must be given with {sweeper}, which searches by it, as in "
             "'objective=median(risk)'"
         )
+    direction = config.hydra.sweeper.get("direction", "minimize")
+    if (word := getattr(direction, "name", direction)) not in ("minimize", "maximize"):
+        message = "must be minimize | maximize: a run has one objective"
+        raise ConfigError(f"hydra.sweeper.direction={word}: {message}")
     if sweeper != BASIC and config.dry_run:
         message = f"must be false with {sweeper}, which chooses its runs by the results of others"
         raise ConfigError(f"dry_run=true: {message}")

@@ -102,6 +102,12 @@ def check_words(words: Sequence[str]) -> None:
     if unknown := [word for word in _flags.parse_known_args(words)[1] if word.startswith("-")]:
         must = f"must be FIELD=VALUE or {' | '.join(WORDS)}; see attnsvm --help"
         raise ConfigError(f"{unknown[0]}: {did_you_mean(unknown[0], WORDS)}{must}")
+    flags = vars(_flags.parse_known_args(words)[0])
+    modes = [name for name in ("run", "multirun", "cfg", "info", "shell_completion") if flags[name]]
+    if len(modes) > 1:
+        raise ConfigError(f"{' '.join(f'--{name}' for name in modes)}: must be one of them")
+    if flags["resolve"] and not flags["cfg"]:
+        raise ConfigError("--resolve: must be with --cfg, as in --cfg job --resolve")
     completion = {"-sc", "--shell-completion"} & set(words)
     if completion and not any(
         word.startswith(("install=", "uninstall=", "query=")) for word in words

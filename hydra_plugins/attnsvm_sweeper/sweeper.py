@@ -70,6 +70,8 @@ def _default_job_size(cells: int, launcher: DictConfig) -> int:
     """Return how many cells a job of the launcher has by default."""
     if "n_jobs" not in launcher:
         return 1
+    if launcher.n_jobs == 0:
+        raise ConfigError("hydra.launcher.n_jobs=0: must be >= 1, or -1 for all cores")
     from joblib import effective_n_jobs
 
     return max(1, cells // (JOBS * effective_n_jobs(launcher.n_jobs)))
