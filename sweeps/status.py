@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from attnsvm import record
-from attnsvm.display.pace import doing, say
+from attnsvm.display.pace import doing, say, speaking
 from attnsvm.record.plan import or_latest
 
 
@@ -100,6 +100,7 @@ def table(found: dict[str, record.RunState], everything: bool = False) -> str:
     return "\n".join([*lines, f"{len(found)} runs: {listed}{mixed}"])
 
 
+@speaking()
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the states of a sweep's runs; return 0 if all are done, 1 if not, 2 without a sweep."""
     parser = argparse.ArgumentParser(

@@ -23,13 +23,16 @@ from attnsvm.cli.errors import exit_code, outcome
 from attnsvm.cli.objective import Objective
 from attnsvm.cli.signals import follow_by_joblib
 from attnsvm.cli.user_sweeps import config_folders
-from attnsvm.config import PROBES, ConfigError
+from attnsvm.config import PROBES, ConfigError, RunConfig
+from attnsvm.config.identity import named_files, result_fields
+from attnsvm.config.sources import PACKAGES
 from attnsvm.record.state import refuse_obstacle
 
 log = logging.getLogger(__name__)
 
 OWN = "hydra_plugins.attnsvm_sweeper.sweeper.AttnsvmSweeper"
 JOBLIB = "hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher"
+SUBMITIT = "hydra_plugins.hydra_submitit_launcher.submitit_launcher.SlurmLauncher"
 BASIC = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 RUN_FOLDER = "${run_name:}"
 
@@ -47,20 +50,39 @@ end."""
 def sweep_folder(composed: DictConfig, digest: Callable[[], str]) -> Path:
     """Return the folder of a sweep: multirun/NAME, or one of its own named by `digest`."""
     folder = Path(composed.hydra.sweep.dir)
-    given = composed.hydra.overrides.hydra
+    given = typed(composed, "hydra")
     if folder != ADHOC or any(one.lstrip("+").startswith("hydra.sweep.dir=") for one in given):
         return folder
     return ADHOC.with_name(str(composed.sweep or f"{ADHOC.name}-{digest()}"))
 
 
-def check_folder(config: DictConfig, folder: Path, runs: Collection[Any]) -> None:
-    """Raise ConfigError if records of runs with these configs must not be added to `folder`."""
+def typed(composed: DictConfig, kind: str) -> list[str]:
+    """Return the overrides as they were typed: those of `hydra`, or of the `task`."""
+    words: Any = OmegaConf.to_container(composed.hydra.overrides, resolve=False)
+    return list(words[kind])
+
+
+def check_subdir(config: DictConfig) -> None:
+    """Raise ConfigError unless the folder of a run is named by its identity."""
     sweep: Any = OmegaConf.to_container(config.hydra.sweep, resolve=False)
     if (subdir := sweep["subdir"]) != RUN_FOLDER:
         raise ConfigError(
             f"hydra.sweep.subdir={subdir}: must be {RUN_FOLDER}, the run's identity; set the "
             f"sweep's folder with hydra.sweep.dir"
         )
+
+
+def check_paths(config: RunConfig, chdir: bool | None) -> None:
+    """Raise ConfigError for the relative path of a file if runs change the folder (`chdir`)."""
+    for node, key, _ in named_files(result_fields(config)) if chdir else ():
+        if node[key] not in PACKAGES and not Path(node[key]).is_absolute():
+            must = "must be an absolute path with hydra.job.chdir=true"
+            raise ConfigError(f"{key}={node[key]}: {must}")
+
+
+def check_folder(config: DictConfig, folder: Path, runs: Collection[Any]) -> None:
+    """Raise ConfigError if records of runs with these configs must not be added to `folder`."""
+    check_subdir(config)
     if not any(run.mixed_code for run in runs):
         record.refuse_mixed_code(folder, [list(run.extensions) for run in runs])
 
@@ -121,8 +143,11 @@ class OtherSweeper(Callback):
 
         A refusal is SystemExit: Hydra makes warnings of other errors in a callback.
         """
-        if config.hydra.launcher._target_ == JOBLIB:
+        launcher = config.hydra.launcher._target_
+        if launcher == JOBLIB:
             follow_by_joblib()
+        if code := exit_code(lambda: _refuse_launcher(launcher)):
+            raise SystemExit(code)
         if config.hydra.sweeper._target_ == OWN:
             return
         folder = sweep_folder(config, lambda: _space_digest(config))
@@ -141,6 +166,12 @@ class OtherSweeper(Callback):
             _open[folder] = _closed(folder)
 
 
+def _refuse_launcher(target: str) -> None:
+    """Raise ConfigError for submitit's own launcher, which waits for a lost job forever."""
+    if target == SUBMITIT:
+        raise ConfigError("hydra/launcher=submitit_slurm: must be slurm_cpu | slurm_gpu")
+
+
 def close_others() -> str:
     """Close the sweeps of this process that are still open; return what is not complete."""
     message = [_closed(folder) if missing is None else missing for folder, missing in _open.items()]
@@ -150,7 +181,7 @@ def close_others() -> str:
 
 def _space_digest(config: DictConfig) -> str:
     """Return 12 digits that name the search space; the objective is no part of it."""
-    given = config.hydra.overrides.task
+    given = typed(config, "task")
     space = [one for one in given if not one.lstrip("+").startswith("objective=")]
     text = json.dumps([space, dict(_params(config))], default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -170,6 +201,10 @@ def _refuse(config: DictConfig, folder: Path) -> None:
             f"objective=null: must be given with {sweeper}, which searches by it, as in "
             "'objective=median(risk)'"
         )
+    direction = config.hydra.sweeper.get("direction", "minimize")
+    if (word := getattr(direction, "name", direction)) not in ("minimize", "maximize"):
+        message = "must be minimize | maximize: a run has one objective"
+        raise ConfigError(f"hydra.sweeper.direction={word}: {message}")
     if sweeper != BASIC and config.dry_run:
         message = f"must be false with {sweeper}, which chooses its runs by the results of others"
         raise ConfigError(f"dry_run=true: {message}")

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from numba import njit
+from numba import config, njit
 from numba._dynfunc import make_function
 from numba.core.caching import FunctionCache
 from numba.core.codegen import JITCodeLibrary
@@ -26,7 +26,11 @@ from numba.core.compiler import Compiler
 from numba.core.dispatcher import Dispatcher
 from numba.core.event import Listener, install_listener
 
+from attnsvm.config import ConfigError
 from attnsvm.display.pace import cleared, doing
+
+if config.DISABLE_JIT:
+    raise ConfigError("NUMBA_DISABLE_JIT=1: must be 0, or absent: attnsvm needs compiled code")
 
 log = logging.getLogger(__name__)
 log.addFilter(cleared)
