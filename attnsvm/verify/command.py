@@ -36,7 +36,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         with unpacked(given) if os.path.isfile(given) else nullcontext(given) as folder:
             return _verified(folder, arguments.retrain)
-    except (record.CorruptRecordError, FileNotFoundError) as error:
+    except (record.RecordError, FileNotFoundError) as error:
         print(f"attnsvm-verify: {record.one_line(error)}", file=sys.stderr)  # noqa: T201
         return 2
 
@@ -46,19 +46,21 @@ def _verified(directory: Path, retrain: int) -> int:
     found, plan = record.states(directory), record.Plan()
     refused, trusted, proved = 0, Counter[str](), []
     if not (single := (directory / record.RUN_FILE).exists()):
-        with suppress(record.CorruptRecordError):  # it is printed as the state of the plan
+        with suppress(record.RecordError):  # it is printed as the state of the plan
             plan = record.read_plan(directory)
     proofs = _proofs([
         (directory if single else directory / name, run.run, plan.runs.get(name, []), retrain)
-        for name, run in found.items() if run.state == "done"
+        for name, run in found.items() if run.finished
     ])  # fmt: skip
     for name, run in each("run", [*found.items()]):
-        proof = next(proofs) if run.state == "done" else f"{run.state}: {run.reason}"
+        proof = next(proofs) if run.finished else f"{run.state}: {run.reason}"
         if isinstance(proof, str):
             _print(f"{name}: {proof}")
             refused += 1
             continue
         _print_proof(name, proof)
+        if run.reason:
+            _print(f"  {run.state}: {run.reason}; what differs may be due to that")
         refused += len(proof.refusals)
         trusted.update(proof.trusted)
         proved.append(proof)
@@ -117,7 +119,7 @@ def _proof(task: Task) -> RunProof | str:
             if proof.repeated == proof.instances:
                 proof.trusted = [what for what in proof.trusted if what != TRAINING]
     except Exception as error:  # whatever one record holds, the others are proved
-        what = "too large" if isinstance(error, record.TooLargeError) else "corrupt"
+        what = error.state if isinstance(error, record.RecordError) else "corrupt"
         return f"{what}: {type(error).__name__}: {error}"
     return proof
 
