@@ -26,7 +26,7 @@ from attnsvm.nn.risk import Risk, attend
 from attnsvm.norm import norm_of
 from attnsvm.parameterization import W
 from attnsvm.problem import ProblemBatch
-from attnsvm.record import RecordError
+from attnsvm.record import CorruptRecordError
 from attnsvm.record.archive import read_array
 from attnsvm.svm import SvmSolution, SvmStatus
 from attnsvm.svm.equalities import restoring
@@ -182,7 +182,7 @@ class Distance(Probe):
         named = f"probe.distance.path={self.path}"
         try:
             M = read_array(Path(self.path).resolve())
-        except RecordError as error:
+        except CorruptRecordError as error:
             raise ConfigError(f"{named}: {error}; must be a readable .npy file") from error
         if M.dtype.kind not in "fiu" or M.ndim != 2 or not np.isfinite(M).all() or not M.any():
             found = f"{M.dtype} of shape {M.shape}"

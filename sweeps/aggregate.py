@@ -245,7 +245,7 @@ def _run(
         return row, fields, None
     try:
         return row, fields, read_tables(folder, found.run, room)
-    except record.RecordError as error:
+    except record.CorruptRecordError as error:
         state, reason = error.state, record.shortened(error)
     except (OSError, KeyError, TypeError, ValueError) as error:
         state, reason = "corrupt", record.shortened(error)

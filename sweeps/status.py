@@ -68,7 +68,7 @@ class Runs:
                 continue
             try:
                 run = record.read_run(self.directory / name)
-            except (OSError, record.RecordError):
+            except (OSError, record.CorruptRecordError):
                 continue
             del self.open[name]
             self.states[run["state"]] += 1
@@ -84,8 +84,8 @@ class Runs:
 def table(found: dict[str, record.RunState], everything: bool = False) -> str:
     """Return a line for every run that is not done, or for every run, and the counts.
 
-    Then come the number of runs in each state, and of versions of the code if several, and what to
-    do about the states.
+    Then comes what to do about records that are kept. The last line has the number of runs in each
+    state, and of versions of the code if several.
     """
     rows = []
     for name, state in found.items():
@@ -99,8 +99,9 @@ def table(found: dict[str, record.RunState], everything: bool = False) -> str:
     listed = ", ".join(f"{counts[state]} {state}" for state in record.STATES if counts[state])
     codes = {state.run.get("code") for state in found.values() if state.finished}
     mixed = f"; records of {len(codes)} versions of the code" if len(codes) > 1 else ""
-    after = [f"{state}: {what}" for state, what in MEANINGS["next"].items() if counts[state]]
-    return "\n".join([*lines, f"{len(found)} runs: {listed}{mixed}", *after])
+    after = [f"{state}: {what}" for state, what in MEANINGS["next"].items()
+             if counts[state] and state in record.KEPT]  # fmt: skip
+    return "\n".join([*lines, *after, f"{len(found)} runs: {listed}{mixed}"])
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -20,7 +20,7 @@ from attnsvm.config.names import did_you_mean
 from attnsvm.config.run import ALL_GROUPS
 from attnsvm.config.words import MEANINGS
 from attnsvm.display.pace import cleared
-from attnsvm.record import HeldError, RecordError
+from attnsvm.record import CorruptRecordError, HeldError
 
 INTERRUPTED = "interrupted; finished runs are on disk, run the same command again to resume"
 
@@ -97,7 +97,7 @@ def user_message(error: BaseException) -> str | None:
 def _own_message(error: BaseException) -> str | None:
     if isinstance(error, argparse.ArgumentError):
         return f"{error}; see attnsvm --help"
-    mine = isinstance(error, ConfigError | SweepIncompleteError | HeldError | RecordError)
+    mine = isinstance(error, ConfigError | SweepIncompleteError | HeldError | CorruptRecordError)
     return str(error) if mine else None
 
 

@@ -76,7 +76,7 @@ class _Run:
         found = record.run_state(self.folder)
         try:
             refuse_kept(self.folder, found, self.config)
-        except record.RecordError as error:
+        except record.CorruptRecordError as error:
             if not self.in_sweep:
                 raise
             log.error("%s", error)

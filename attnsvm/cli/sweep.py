@@ -27,7 +27,7 @@ from attnsvm.cli.signals import follow_by_joblib
 from attnsvm.cli.user_sweeps import config_folders
 from attnsvm.config import PROBES, ConfigError
 from attnsvm.config.compose import validated
-from attnsvm.config.identity import plan_digest, run_name
+from attnsvm.config.identity import digest_of_cells, run_name
 from attnsvm.config.words import MEANINGS
 from attnsvm.record.plan import PLAN_FILE
 from attnsvm.record.state import FINISHED, refuse_kept, refuse_obstacle
@@ -67,8 +67,8 @@ def _adhoc(digest: str) -> Path:
     folder = ADHOC.with_name(f"{ADHOC.name}-{digest}")
     others = () if folder.exists() else sorted(ADHOC.parent.glob(f"{ADHOC.name}-*/{PLAN_FILE}"))
     for path in others:
-        with suppress(record.RecordError):
-            if plan_digest(record.read_plan(path.parent).fields.values()) == digest:
+        with suppress(record.CorruptRecordError):
+            if digest_of_cells(record.read_plan(path.parent).fields.values()) == digest:
                 return path.parent
     return folder
 

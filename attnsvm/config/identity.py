@@ -170,13 +170,17 @@ def plain_value(value: Any) -> Any:
     return json.dumps(value, sort_keys=True)
 
 
-def plan_digest(cells: Iterable[Mapping[str, Any]]) -> str:
+def plan_digest(configs: Iterable[RunConfig]) -> str:
     """Return the identity of a sweep's cells, 12 hexadecimal digits: the same for the same command.
 
-    A cell is its `fields_of`, of which those that differ from `values_before` count. Neither the
-    order of the cells counts, nor the content of a data file: what a failed run lacked may be there
-    when the command is typed again.
+    Neither the order of the cells counts, nor the content of a data file: what a failed run lacked
+    may be there when the command is typed again.
     """
+    return digest_of_cells(fields_of(config) for config in configs)
+
+
+def digest_of_cells(cells: Iterable[Mapping[str, Any]]) -> str:
+    """Return the `plan_digest` of cells, each its `fields_of`, in this version or an older one."""
     texts = set[str]()
     for cell in cells:
         parts = schemas_of({group: str(cell.get(group)) for group in GROUPS})

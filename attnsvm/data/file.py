@@ -15,7 +15,7 @@ from attnsvm.head import Head, RowScores, Vocabulary
 from attnsvm.model import LinearClassifier, Model
 from attnsvm.problem import ProblemBatch, check_array, check_labels
 from attnsvm.record.archive import read_arrays
-from attnsvm.record.files import MAX_TABLE_BYTES, RecordError, open_regular, reason_of
+from attnsvm.record.files import MAX_TABLE_BYTES, CorruptRecordError, open_regular, reason_of
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 SAMPLES = ("X", "Z", "Y", "mask")
@@ -130,7 +130,7 @@ def read_npz(field: str, path: str, names: str) -> Arrays:
     try:
         with open_regular(Path(path).resolve(), MAX_TABLE_BYTES) as stream:
             return read_arrays(stream)
-    except (OSError, RecordError) as error:
+    except (OSError, CorruptRecordError) as error:
         must = f"must be one with {names}"
         raise ConfigError(
             f"{field}={path}: not a readable .npz ({reason_of(error)}); {must}"

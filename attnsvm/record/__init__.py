@@ -9,7 +9,6 @@ from attnsvm.record.files import (
     CorruptRecordError,
     OtherRunError,
     OtherVersionError,
-    RecordError,
     TooLargeError,
     UnreadableError,
     byte_size,

@@ -32,14 +32,13 @@ QUICK_BYTES = 2**26
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
-class RecordError(RuntimeError):
-    """A record cannot be used: it is reported, and the run is in this `state`."""
+class CorruptRecordError(RuntimeError):
+    """A record cannot be used: it is reported, and its run is in this `state`.
+
+    An error of this class itself: a file differs from what was written.
+    """
 
     state = "corrupt"
-
-
-class CorruptRecordError(RecordError):
-    """A file differs from what was written."""
 
 
 class TooLargeError(CorruptRecordError):
@@ -48,19 +47,19 @@ class TooLargeError(CorruptRecordError):
     state = "too_large"
 
 
-class OtherVersionError(RecordError):
+class OtherVersionError(CorruptRecordError):
     """A record has a form or fields that this version does not know; it may be as it was."""
 
     state = "other_version"
 
 
-class UnreadableError(RecordError):
+class UnreadableError(CorruptRecordError):
     """The system cannot read a record now; it may be as it was written."""
 
     state = "unreadable"
 
 
-class OtherRunError(RecordError):
+class OtherRunError(CorruptRecordError):
     """A folder holds the record of another run than its name or its command says."""
 
     state = "other_run"
@@ -81,11 +80,11 @@ def unreadable(error: BaseException) -> bool:
 def refused(begin: str, *kinds: type[Exception]) -> Iterator[None]:
     """Raise CorruptRecordError for these kinds of error, UnreadableError if the system caused one.
 
-    Their message, and that of every RecordError, is after `begin`.
+    Their message, and that of every CorruptRecordError, is after `begin`.
     """
     try:
         yield
-    except RecordError as error:
+    except CorruptRecordError as error:
         raise type(error)(f"{begin}{error}") from error
     except (OSError, MemoryError, *kinds) as error:
         if unreadable(error):

@@ -14,7 +14,6 @@ from typing import Any
 from attnsvm.config import ConfigError, RunConfig
 from attnsvm.record.files import (
     CorruptRecordError,
-    RecordError,
     kind_of,
     read_json,
     refused,
@@ -250,7 +249,7 @@ def sweep_folder(directory: Path) -> SweepFolder:
         return SweepFolder(directory, [directory.resolve()], Plan())  # "." has no name
     try:
         plan, damage = read_plan(directory), None
-    except RecordError as error:
+    except CorruptRecordError as error:
         plan, damage = Plan(), RunState(error.state, shortened(error))
     runs = [directory / name for name in plan.runs] or recorded(directory)
     if not runs and not damage:

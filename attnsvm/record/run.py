@@ -150,6 +150,7 @@ def _completed(run: Mapping[str, Any]) -> dict[str, Any]:
     """Return the config of a `run.json` with the fields that it lacks."""
     config = _with_before(RunConfig, run["config"])
     config = {name: value for name, value in config.items() if name not in WITHOUT_EFFECT}
+    _check_names(config, NAMES, "config")
     _check_fields(config, CONFIG, "config.")
     for name, schema in schemas_of(run["options"]).items():
         config[name] = _with_before(schema, config[name])
@@ -250,7 +251,6 @@ def recorded_config(run: Mapping[str, Any]) -> RunConfig:
     run, is a namespace of its fields.
     """
     config, options = run["config"], run["options"]
-    _check_names(config, NAMES, "config")
     packages = config["extensions"]
     parts = {name: _built(schema, config[name], name) for name, schema in SECTIONS.items()}
     for group, schemas in GROUPS.items():

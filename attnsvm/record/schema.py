@@ -149,7 +149,7 @@ def read_trials(content: bytes, run: Mapping[str, Any], room: int) -> pa.Table:
     """
     with refused("trials.parquet: ", *UNREADABLE_TABLE):
         schema = trial_schema(*further_columns(run["config"], run["probes"]))
-        table = _read(content, schema, room, older=bool(run["stale"]))
+        table = _read(content, schema, room, older=bool(run.get("stale")))
         if len(table) != run["drawn"]:
             raise CorruptRecordError(f"has {len(table)} rows; must have drawn={run['drawn']}")
         counts = {

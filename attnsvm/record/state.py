@@ -22,7 +22,7 @@ from attnsvm.record.files import (
     CorruptRecordError,
     OtherRunError,
     OtherVersionError,
-    RecordError,
+    TooLargeError,
     UnreadableError,
     kind_of,
     open_handle,
@@ -199,10 +199,9 @@ def _on_record(folder: Path, verify: bool) -> RunState:
                     pass
     except (FileNotFoundError, NotADirectoryError):
         return _unrecorded(folder)
-    except CorruptRecordError as error:  # also what is larger than any record
-        return RunState("corrupt", shortened(error), run)
-    except RecordError as error:
-        return RunState(error.state, shortened(error), run)
+    except CorruptRecordError as error:
+        larger = isinstance(error, TooLargeError)  # than any record is
+        return RunState("corrupt" if larger else error.state, shortened(error), run)
     return RunState("stale" if run["stale"] else "done", run["stale"], run)
 
 

@@ -36,7 +36,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         with unpacked(given) if os.path.isfile(given) else nullcontext(given) as folder:
             return _verified(folder, arguments.retrain)
-    except (record.RecordError, FileNotFoundError) as error:
+    except (record.CorruptRecordError, FileNotFoundError) as error:
         print(f"attnsvm-verify: {record.one_line(error)}", file=sys.stderr)  # noqa: T201
         return 2
 
@@ -46,7 +46,7 @@ def _verified(directory: Path, retrain: int) -> int:
     found, plan = record.states(directory), record.Plan()
     refused, trusted, proved = 0, Counter[str](), []
     if not (single := (directory / record.RUN_FILE).exists()):
-        with suppress(record.RecordError):  # it is printed as the state of the plan
+        with suppress(record.CorruptRecordError):  # it is printed as the state of the plan
             plan = record.read_plan(directory)
     proofs = _proofs([
         (directory if single else directory / name, run.run, plan.runs.get(name, []), retrain)
@@ -119,7 +119,7 @@ def _proof(task: Task) -> RunProof | str:
             if proof.repeated == proof.instances:
                 proof.trusted = [what for what in proof.trusted if what != TRAINING]
     except Exception as error:  # whatever one record holds, the others are proved
-        what = error.state if isinstance(error, record.RecordError) else "corrupt"
+        what = error.state if isinstance(error, record.CorruptRecordError) else "corrupt"
         return f"{what}: {type(error).__name__}: {error}"
     return proof
 

@@ -158,8 +158,7 @@ class AttnsvmSweeper(Sweeper):
         several = bool(self.params) or any(one.is_sweep_override() for one in given)
         check_sweep(self.composed, self.composed.hydra, several)
         cells, configs = self._cells(_grid(given))
-        fields = {name: fields_of(config) for name, config in configs.items()}
-        self.folder = sweep_folder(self.composed, lambda: plan_digest(fields.values()))
+        self.folder = sweep_folder(self.composed, lambda: plan_digest(configs.values()))
         self.composed.hydra.sweep.dir = str(self.folder)
         self.job_size = self.cells_per_job or _default_job_size(
             len(cells), self.composed.hydra.launcher
@@ -173,6 +172,7 @@ class AttnsvmSweeper(Sweeper):
         check_subdir(self.composed)
         again = rerun(self.composed.hydra)
         names = names_on_record(self.folder, configs, again)
+        fields = {name: fields_of(config) for name, config in configs.items()}
         for name, config in configs.items():
             if not run_state(self.folder / names[name], verify=False).finished:
                 refuse_without_disk(config, self.folder)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnsvm.display.pace import doing
-from attnsvm.record import RecordError, kind_of, one_line, write_atomically
+from attnsvm.record import CorruptRecordError, kind_of, one_line, write_atomically
 from attnsvm.record.files import open_regular
 
 if TYPE_CHECKING:  # pandas and matplotlib take a second to import: not for `--help`
@@ -89,7 +89,7 @@ def _kept(frames: SweepFrames, page: Path) -> str:
     try:
         with open_regular(page, MAX_PAGE_BYTES) as stream:
             stated = re.search(rb'<meta name="attnsvm-instances" content="(\d+)">', stream.read())
-    except (OSError, RecordError):
+    except (OSError, CorruptRecordError):
         return ""
     earlier, now = int(stated[1]) if stated else 1, len(frames.trials)
     if now < earlier and (frames.hidden or not now):

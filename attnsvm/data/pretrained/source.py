@@ -17,7 +17,7 @@ from attnsvm.data.pretrained.model import PretrainedModel, contents, forward, lo
 from attnsvm.head import Head, RowScores
 from attnsvm.model import Model
 from attnsvm.problem import ProblemBatch
-from attnsvm.record.files import RecordError, reason_of
+from attnsvm.record.files import CorruptRecordError, reason_of
 
 Value = TypeVar("Value")
 
@@ -180,7 +180,7 @@ def read_text(text: str | None) -> str:
     """Return the text of a file, by default that of attnsvm; ConfigError if it cannot be read."""
     try:
         return contents(TEXT if text is None else Path(text)).decode("utf-8")
-    except (OSError, ValueError, RecordError) as error:
+    except (OSError, ValueError, CorruptRecordError) as error:
         raise ConfigError(
             f"data.text={text}: {reason_of(error)}; must be a text file, UTF-8"
         ) from error
