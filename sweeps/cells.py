@@ -15,6 +15,8 @@ import numpy as np
 import pandas as pd
 
 from attnsvm.config import GROUPS, WITHOUT_EFFECT, RunConfig
+from attnsvm.config.identity import fields_of as fields_of
+from attnsvm.config.identity import recorded_fields as recorded_fields
 from attnsvm.config.run import SECTIONS
 from attnsvm.record import FINISHED
 from attnsvm.record.columns import key_columns

@@ -172,18 +172,10 @@ def identity(run: Mapping[str, Any]) -> str:
     The signature of older records has all fields, and so another one after each change of the
     schema. It shows whether the files that the config names are here as they were.
     """
-    if run["numbers"]:
-        return str(run["signature"])
-    return digest(run["config"], run["options"], run["extension_code"]) if is_signed(run) else ""
-
-
-def is_signed(run: Mapping[str, Any]) -> bool:
-    """Whether the signature in a `run.json` is that of its config, with files as they are here."""
     code = run["extension_code"]
-    if run["numbers"]:
-        return bool(run["signature"] == digest(run["config"], run["options"], code))
+    named = digest(run["config"], run["options"], code)
     before = digest_before_formats(run["as_written"], code, run["version"])
-    return bool(run["signature"] == before)
+    return named if run["signature"] in (named, before) else ""
 
 
 def is_of(run: Mapping[str, Any], config: RunConfig) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, Self
 from attnsvm.config import GROUPS, RunConfig
 from attnsvm.config.identity import folder_name, named_files
 from attnsvm.config.instantiate import target_class
-from attnsvm.record.run import is_signed
+from attnsvm.record.run import identity
 
 TRAINING = "trained weights (see --retrain)"
 """What need not be trusted where every row was trained again and came out equal."""
@@ -25,7 +25,7 @@ STAND_INS = {"head": "linear", "model": "cross_attention", "loss": "logistic", "
 def config_refusals(run: Mapping[str, Any], folder: Path) -> Iterator[str]:
     """Yield what is wrong with the signature of a `run.json`, and with its folder's name."""
     contents = _contents(run)
-    if None not in contents and not is_signed(run):
+    if None not in contents and not identity(run):
         files = " and the files that it names, which are here" if contents else ""
         yield f"signature: is not that of the config{files}"
     if re.search("-[0-9a-f]{12}$", folder.name):
@@ -74,7 +74,7 @@ class Unknown:
         """Return what is not known of the run of a `run.json`."""
         config = run["config"]
         # whether its files have the content that it was started with
-        here = None not in _contents(run) and is_signed(run)
+        here = None not in _contents(run) and identity(run) != ""
         groups = frozenset(
             group for group in GROUPS if not str(config[group]["_target_"]).startswith("attnsvm.")
         )
