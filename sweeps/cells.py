@@ -6,7 +6,6 @@ And every instance once: what several runs of a cell have drawn, and what has no
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -16,8 +15,10 @@ import numpy as np
 import pandas as pd
 
 from attnsvm.config import GROUPS, WITHOUT_EFFECT, RunConfig
-from attnsvm.config.identity import option_names, result_fields
+from attnsvm.config.identity import fields_of as fields_of
+from attnsvm.config.identity import recorded_fields as recorded_fields
 from attnsvm.config.run import SECTIONS
+from attnsvm.record import FINISHED
 from attnsvm.record.columns import key_columns
 
 ARITHMETIC = {"direct": " (published arithmetic)", "log_domain": " (exact)"}
@@ -43,38 +44,6 @@ _names = (
 )
 SCHEMA = (*GROUPS, *dict.fromkeys(_names))
 """Every field of attnsvm's own schema as users type it, in the order of labels."""
-
-
-def fields_of(config: RunConfig) -> dict[str, Any]:
-    """Return the fields of a config as users type them: `{"data": "sphere", "data.d": 4}`."""
-    return recorded_fields(result_fields(config), option_names(config))
-
-
-def recorded_fields(config: Mapping[str, Any], options: Mapping[str, str]) -> dict[str, Any]:
-    """Return the fields of a run on record as users type them.
-
-    `config` is plain data, a group a mapping of its fields; `options` has the option of each group.
-    """
-    found: dict[str, Any] = dict(options)
-    for key, value in config.items():
-        if key == "probe":
-            found["probe"] = _plain(sorted(value))
-            found |= recorded_fields({f"probe.{name}": one for name, one in value.items()}, {})
-        elif isinstance(value, Mapping):
-            below = {name: one for name, one in value.items() if name != "_target_"}
-            found |= {f"{key}.{name}": _plain(one) for name, one in below.items()}
-        elif key not in options:
-            found[key] = _plain(value)
-    return found
-
-
-def _plain(value: Any) -> Any:
-    """Return a value as a number, a word or None; a list as users type it."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, Sequence):
-        return f"[{','.join(map(str, value))}]"
-    return json.dumps(value, sort_keys=True)
 
 
 def in_order(names: Iterable[str]) -> list[str]:
@@ -279,7 +248,7 @@ def unrecorded(runs: pd.DataFrame, trials: pd.DataFrame, cell: Sequence[str]) ->
     Instances on record do not count, nor do those of an earlier run of the same cell.
     """
     counted: Counter[str] = Counter()
-    lacking = runs[runs["state"] != "done"]
+    lacking = runs[~runs["state"].isin(FINISHED)]
     sizes = lacking.reindex(columns=[SEED, "trials", "layers", "heads"])
     sizes = sizes.apply(pd.to_numeric, errors="coerce")
     known = sizes[SEED].between(0, LARGEST) & sizes["trials"].between(0, LARGEST)

@@ -20,12 +20,13 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from attnsvm.config import ConfigError, OneOf
+from attnsvm.config.identity import recorded_fields
 from attnsvm.record import kind_of, states
 from attnsvm.record.columns import key_columns
 from attnsvm.record.folder import read_tables
 
 from .aggregate import PROVENANCE
-from .cells import groups, recorded_fields
+from .cells import groups
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +83,7 @@ class Tracker(Callback):
         folder = folder.resolve()
         place, logged = self.open(folder), self.logged()
         for name, found in states(folder).items():
-            if found.state == "done" and name not in logged:
+            if found.finished and name not in logged:
                 single = name == folder.name and not (folder / name).exists()
                 self.log_run(name, *_tracked(folder if single else folder / name, found.run))
         if files := _files(folder):

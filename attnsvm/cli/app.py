@@ -17,7 +17,7 @@ from attnsvm.cli.help import help_text
 from attnsvm.cli.memory import refuse_without_disk, refuse_without_memory, this_machine
 from attnsvm.cli.objective import objective_of, quoted
 from attnsvm.cli.signals import stopping_with_children
-from attnsvm.cli.sweep import OWN, check_paths, close_others
+from attnsvm.cli.sweep import OWN, check_paths, close_others, rerun
 from attnsvm.cli.user_sweeps import (
     check_sweep,
     check_words,
@@ -74,11 +74,11 @@ def _run_cell(composed: DictConfig) -> dict[str, Any] | float | None:
     from attnsvm.cli.job import perform
     from attnsvm.record import link_latest, run_state
 
-    if not checked and run_state(folder, verify=False).state != "done":
+    if not checked and not run_state(folder, verify=False).finished:
         refuse_without_disk(config, folder)
     if not in_sweep:
         link_latest(folder, Path(hydra_config.runtime.cwd))
-    state = perform(config, folder, command, in_sweep)
+    state = perform(config, folder, command, in_sweep, rerun(hydra_config))
     return {"state": state} if objective is None else objective.of_run(folder)
 
 

@@ -12,7 +12,7 @@ from attnsvm.config import RunConfig
 from attnsvm.config.identity import option_names
 from attnsvm.config.norm import NAMED
 from attnsvm.config.words import rows
-from attnsvm.record import duration, run_state
+from attnsvm.record import KEPT, duration, names_on_record, run_state
 
 log = logging.getLogger(__name__)
 
@@ -27,10 +27,11 @@ def log_plan(
 
     `cells` and `configs` are the overrides and the config of each run, by the name of its folder.
     """
-    states = {name: run_state(folder / name).state for name in cells}
+    names = names_on_record(folder, configs)
+    states = {name: run_state(folder / names[name]).state for name in cells}
     for name, overrides in cells.items():
-        log.info("%-11s %s  %s", states[name], name, " ".join(overrides))
-    pending = [configs[name] for name, state in states.items() if state != "done"]
+        log.info("%-11s %s  %s", states[name], names[name], " ".join(overrides))
+    pending = [configs[name] for name, state in states.items() if state not in KEPT]
     log.info("%d runs, %d of them pending", len(cells), len(pending))
     missing = [unmeasured(config) for config in pending]
     known = [config for config, gap in zip(pending, missing, strict=True) if not gap]

@@ -12,11 +12,13 @@ import logging
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from attnsvm import record
 from attnsvm.cli.errors import exit_code, outcome
@@ -24,9 +26,12 @@ from attnsvm.cli.objective import Objective
 from attnsvm.cli.signals import follow_by_joblib
 from attnsvm.cli.user_sweeps import config_folders
 from attnsvm.config import PROBES, ConfigError, RunConfig
-from attnsvm.config.identity import named_files, result_fields
+from attnsvm.config.compose import validated
+from attnsvm.config.identity import digest_of_cells, named_files, result_fields, run_name
 from attnsvm.config.sources import PACKAGES
-from attnsvm.record.state import refuse_obstacle
+from attnsvm.config.words import MEANINGS
+from attnsvm.record.plan import PLAN_FILE
+from attnsvm.record.state import FINISHED, refuse_kept, refuse_obstacle
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +43,9 @@ RUN_FOLDER = "${run_name:}"
 
 FAILURES_LISTED = 20
 """Largest number of runs without a record that the summary lists; the report lists all."""
+
+STALE = "stale"
+"""The state of records that `hydra.sweeper.rerun` names to be made again."""
 
 ADHOC = Path("multirun/adhoc")
 """The folder in conf/config.yaml; each plan without a name gets a folder of its own beside it."""
@@ -53,7 +61,7 @@ def sweep_folder(composed: DictConfig, digest: Callable[[], str]) -> Path:
     given = typed(composed, "hydra")
     if folder != ADHOC or any(one.lstrip("+").startswith("hydra.sweep.dir=") for one in given):
         return folder
-    return ADHOC.with_name(str(composed.sweep or f"{ADHOC.name}-{digest()}"))
+    return ADHOC.with_name(str(composed.sweep)) if composed.sweep else _adhoc(digest())
 
 
 def typed(composed: DictConfig, kind: str) -> list[str]:
@@ -62,8 +70,27 @@ def typed(composed: DictConfig, kind: str) -> list[str]:
     return list(words[kind])
 
 
+def _adhoc(digest: str) -> Path:
+    """Return the folder of a plan without a name, also if an older version has named it."""
+    folder = ADHOC.with_name(f"{ADHOC.name}-{digest}")
+    others = () if folder.exists() else sorted(ADHOC.parent.glob(f"{ADHOC.name}-*/{PLAN_FILE}"))
+    for path in others:
+        with suppress(record.CorruptRecordError):
+            if digest_of_cells(record.read_plan(path.parent).fields.values()) == digest:
+                return path.parent
+    return folder
+
+
+def rerun(config: Any) -> bool:
+    """Return whether Hydra's section asks for stale records to be made again."""
+    asked = OmegaConf.select(config, "sweeper.rerun")
+    if asked not in (None, STALE):
+        raise ConfigError(f"hydra.sweeper.rerun={asked}: must be {STALE} | null")
+    return asked == STALE
+
+
 def check_subdir(config: DictConfig) -> None:
-    """Raise ConfigError unless the folder of a run is named by its identity."""
+    """Raise ConfigError unless a run's folder in that of a sweep is named by its identity."""
     sweep: Any = OmegaConf.to_container(config.hydra.sweep, resolve=False)
     if (subdir := sweep["subdir"]) != RUN_FOLDER:
         raise ConfigError(
@@ -80,18 +107,11 @@ def check_paths(config: RunConfig, chdir: bool | None) -> None:
             raise ConfigError(f"{key}={node[key]}: {must}")
 
 
-def check_folder(config: DictConfig, folder: Path, runs: Collection[Any]) -> None:
-    """Raise ConfigError if records of runs with these configs must not be added to `folder`."""
-    check_subdir(config)
-    if not any(run.mixed_code for run in runs):
-        record.refuse_mixed_code(folder, [list(run.extensions) for run in runs])
-
-
-def close_sweep(folder: Path, cells: Collection[str]) -> str:
+def close_sweep(folder: Path, cells: Collection[str], complete: Sequence[str] = FINISHED) -> str:
     """Write tables, figures and report; return what is not complete, "" if everything is.
 
-    `cells` are the folder names of the runs of this command. Another command may have replaced the
-    plan in the folder, which the report follows.
+    `cells` are the folder names of the runs of this command, `complete` the states of complete
+    ones. Another command may have replaced the plan in the folder, which the report follows.
     """
     from attnsvm.sweeps.aggregate import load
     from attnsvm.sweeps.conclusion import conclusion
@@ -105,14 +125,15 @@ def close_sweep(folder: Path, cells: Collection[str]) -> str:
         log.error("no report: %s", error)
     else:
         files = write_report(frames, config_folders(sys.argv[1:]))
-        lines = [*conclusion(frames), f"report: {files.html}, figures and tables beside it"]
+        written = files.kept or f"report: {files.html}, figures and tables beside it"
+        lines = [*conclusion(frames), *filter(None, [frames.versions]), written]
         outcome.info("%s\n%s", folder, "\n".join(lines))
         found, failed = {row["run"]: row for row in frames.runs.to_dict("records")}, files.failed
     same_plan = found.keys() == set(cells)
     if not same_plan:
         log.warning("%s: the plan, and so the report, is not that of this command", folder)
     rows = {name: found.get(name) or vars(record.run_state(folder / name)) for name in cells}
-    missing = {name: row for name, row in rows.items() if row["state"] != "done"}
+    missing = {name: row for name, row in rows.items() if row["state"] not in complete}
     lines = [
         record.one_line(f"  {row['state']} {name}: {row['reason']} ({row.get('place') or '-'})")
         for name, row in itertools.islice(missing.items(), FAILURES_LISTED)
@@ -123,7 +144,9 @@ def close_sweep(folder: Path, cells: Collection[str]) -> str:
     states = Counter(str(row["state"]) for row in missing.values())
     counts = ", ".join(f"{n} {state}" for state, n in states.most_common())
     listed = "the report lists all of them; " if same_plan else ""
-    summary = f"{counts} of {len(rows)} runs; {listed}run the same command again to resume"
+    kept = [f"{state}: {MEANINGS['next'][state]}" for state in states if state in record.KEPT]
+    resumed = "run the same command again to resume" * (len(kept) < len(states))
+    summary = f"{counts} of {len(rows)} runs; {listed}{'; '.join([*kept, resumed]).strip('; ')}"
     return "\n".join([f"{folder}: {summary}", *lines])
 
 
@@ -135,7 +158,7 @@ class OtherSweeper(Callback):
 
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Refuse the folder of a single run before Hydra opens its own files there."""
-        if code := exit_code(lambda: refuse_obstacle(Path(config.hydra.run.dir))):
+        if code := exit_code(lambda: _begin_run(config)):
             raise SystemExit(code)
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
@@ -191,6 +214,23 @@ def _params(config: DictConfig) -> Mapping[Any, Any]:
     return OmegaConf.select(config, "hydra.sweeper.params") or {}
 
 
+def _begin_run(config: DictConfig) -> None:
+    """Set the folder of a single run to that of its finished record; refuse what lies in its way.
+
+    A config that is not valid, or only in the job, is left to the job.
+    """
+    folder, again = Path(config.hydra.run.dir), rerun(config.hydra)
+    refuse_obstacle(folder)
+    try:
+        run = validated(config)
+    except (ConfigError, OmegaConfBaseException):
+        return
+    if folder.name == (name := run_name(run)):
+        folder = folder.with_name(record.names_on_record(folder.parent, {name: run}, again)[name])
+        config.hydra.run.dir = str(folder)
+    refuse_kept(folder, record.run_state(folder, verify=False), run)
+
+
 def _refuse(config: DictConfig, folder: Path) -> None:
     """Raise ConfigError for what our own sweeper refuses before the first job too."""
     sweeper = config.hydra.sweeper._target_
@@ -208,7 +248,7 @@ def _refuse(config: DictConfig, folder: Path) -> None:
     if sweeper != BASIC and config.dry_run:
         message = f"must be false with {sweeper}, which chooses its runs by the results of others"
         raise ConfigError(f"dry_run=true: {message}")
-    check_folder(config, folder, [config])
+    check_subdir(config)
 
 
 def _closed(folder: Path) -> str:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from attnsvm.linalg import EPS, orthonormal
-from attnsvm.svm.problem import PADDING, SvmProblem, exponent_of, lengths
+from attnsvm.svm.problem import SvmProblem, exponent_of, lengths
 from attnsvm.svm.solution import Candidate, Method, SvmStatus, Verdict
 
 REPRESENTED = 1000
@@ -91,7 +91,7 @@ def to_given(verdict: Verdict[Tensor], units: Units) -> Verdict[Tensor]:
     multipliers = times_power(proof.multipliers, units.rows)
     exact = exact & _same(proof.multipliers, times_power(multipliers, -units.rows), 0.0)
     ray, ray_exact = _ray(proof.ray, units.rows)
-    proved = {name: exact for name in SvmStatus} | {SvmStatus.infeasible: ray_exact}
+    proved = dict.fromkeys(SvmStatus, exact) | {SvmStatus.infeasible: ray_exact}
 
     def kept(x: Tensor, otherwise: float) -> Tensor:
         return torch.where(_like(exact, x), x, otherwise)

@@ -50,15 +50,17 @@ def _verified(directory: Path, retrain: int) -> int:
             plan = record.read_plan(directory)
     proofs = _proofs([
         (directory if single else directory / name, run.run, plan.runs.get(name, []), retrain)
-        for name, run in found.items() if run.state == "done"
+        for name, run in found.items() if run.finished
     ])  # fmt: skip
     for name, run in each("run", [*found.items()]):
-        proof = next(proofs) if run.state == "done" else f"{run.state}: {run.reason}"
+        proof = next(proofs) if run.finished else f"{run.state}: {run.reason}"
         if isinstance(proof, str):
             _print(f"{name}: {proof}")
             refused += 1
             continue
         _print_proof(name, proof)
+        if run.reason:
+            _print(f"  {run.state}: {run.reason}; what differs may be due to that")
         refused += len(proof.refusals)
         trusted.update(proof.trusted)
         proved.append(proof)
@@ -117,7 +119,7 @@ def _proof(task: Task) -> RunProof | str:
             if proof.repeated == proof.instances:
                 proof.trusted = [what for what in proof.trusted if what != TRAINING]
     except Exception as error:  # whatever one record holds, the others are proved
-        what = "too large" if isinstance(error, record.TooLargeError) else "corrupt"
+        what = error.state if isinstance(error, record.CorruptRecordError) else "corrupt"
         return f"{what}: {type(error).__name__}: {error}"
     return proof
 

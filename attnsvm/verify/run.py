@@ -85,7 +85,8 @@ class _Prover:
         self.layered = is_transformer(self.config["model"])
         self.key = self.whole.key
         self.proof = RunProof(len(record.trials))
-        self.proof.stated.update({("", str(name)): len(record.trials) for name in record.trials})
+        names = [str(name) for name in record.trials if name not in record.lacking]
+        self.proof.stated.update({("", name): len(record.trials) for name in names})
         for name, curves in record.history.groupby("quantity"):
             count = len(curves[self.key].drop_duplicates())
             self.proof.stated.update({(part, str(name)): count for part in STEPS})
@@ -103,6 +104,7 @@ class _Prover:
         steps: Any = tuple(map(float, self.steps))
         self.allowed["selected_since"] = OneOf(steps)
         self.undecided: set[str] = set()
+        self.newer = set(record.lacking)
 
     def _steps(self) -> list[float]:
         """Return the steps of the snapshots; those of a plug-in are read from the history."""
@@ -141,6 +143,7 @@ class _Prover:
         open_ = bool(proof.proved["undecided"])
         proof.trusted += trusted(self.config, self.unknown, open_)
         proof.trusted += sorted(f"{name} where rounding decides it" for name in self.undecided)
+        proof.trusted += sorted(f"{name}, which is newer than the record" for name in self.newer)
 
     def _refuse(self, what: str, row: Mapping[str, Any] | None, reason: str) -> None:
         if row and self.layered:
@@ -188,7 +191,8 @@ class _Prover:
         of_weights = {  # further columns that hang on trained weights
             one.name: one.allowed.holds
             for one in self.further
-            if one.name in self.replay.entered and one.allowed is not None and one.dtype != "str"
+            if one.name in self.replay.entered - self.newer
+            if one.allowed is not None and one.dtype != "str"
         }
         for row in without:
             found = positive.get(row["seed"])
@@ -202,7 +206,11 @@ class _Prover:
         )
         for name, reason in one.refusals():
             self._refuse(name, row, reason)
-        wrong = {name: e for name, e in one.columns().items() if not e.allows(row[name])}
+        wrong = {
+            name: e
+            for name, e in one.columns().items()
+            if name not in self.newer and not e.allows(row[name])
+        }
         for name, expected in wrong.items():
             self._refuse("table", row, f"{name} is {expected}, stated is {row[name]}")
         return list(wrong)
@@ -218,7 +226,7 @@ class _Prover:
 
     def _stated(self, part: RunRecord) -> Sheet:
         """Return the sheet of what the record says of some instances."""
-        names = [name for name in part.trials if name not in self.unknown.columns]
+        names = [name for name in part.trials if name not in self.unknown.columns | self.newer]
         known = ~part.history["quantity"].isin(self.unknown.columns)
         return sheet(part.trials[names], part.history[known], part.solutions, self.key)
 
@@ -241,6 +249,9 @@ class _Prover:
             of_network = [name for name in stored.arrays if name.startswith("network_head_")]
             names |= {"trained_v", "Y", *of_network}
         stated = self._stated(stored.record)
+        if self.run["stale"]:
+            self.newer |= {name for _, name in comparison.variants[0].keys() - stated.keys()}
+            names |= self.newer
         if reason := comparison.form_refusal(stated, names):
             self._refuse("record", None, reason)
             return

@@ -5,12 +5,14 @@ import dataclasses
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
 from attnsvm.config import GROUPS, RunConfig
-from attnsvm.config.identity import digest, folder_name, named_files
+from attnsvm.config.identity import folder_name, named_files
 from attnsvm.config.instantiate import target_class
+from attnsvm.record.run import identity
 
 TRAINING = "trained weights (see --retrain)"
 """What need not be trusted where every row was trained again and came out equal."""
@@ -23,7 +25,7 @@ STAND_INS = {"head": "linear", "model": "cross_attention", "loss": "logistic", "
 def config_refusals(run: Mapping[str, Any], folder: Path) -> Iterator[str]:
     """Yield what is wrong with the signature of a `run.json`, and with its folder's name."""
     contents = _contents(run)
-    if None not in contents and run["signature"] != _signature(run):
+    if None not in contents and not identity(run):
         files = " and the files that it names, which are here" if contents else ""
         yield f"signature: is not that of the config{files}"
     if re.search("-[0-9a-f]{12}$", folder.name):
@@ -39,7 +41,8 @@ def with_files_beside(run: Mapping[str, Any], folder: Path) -> Mapping[str, Any]
     is the same file.
     """
     moved = copy.deepcopy(dict(run))
-    for part, key, content in named_files(moved["config"]):
+    parts = chain(*(named_files(moved[fields]) for fields in ("config", "as_written")))
+    for part, key, content in parts:
         if content is None:
             near = (place / Path(part[key]).name for place in (folder, folder.parent))
             part[key] = next((str(path) for path in near if path.exists()), part[key])
@@ -49,10 +52,6 @@ def with_files_beside(run: Mapping[str, Any], folder: Path) -> Mapping[str, Any]
 def _contents(run: Mapping[str, Any]) -> list[str | None]:
     """Return the sha256 of the files that a config names; None of one that is not here."""
     return [content for *_, content in named_files(run["config"])]
-
-
-def _signature(run: Mapping[str, Any]) -> str:
-    return digest({**run["config"], "extensions": run["extension_code"]}, run["version"])
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ class Unknown:
         """Return what is not known of the run of a `run.json`."""
         config = run["config"]
         # whether its files have the content that it was started with
-        here = None not in _contents(run) and run["signature"] == _signature(run)
+        here = None not in _contents(run) and identity(run) != ""
         groups = frozenset(
             group for group in GROUPS if not str(config[group]["_target_"]).startswith("attnsvm.")
         )

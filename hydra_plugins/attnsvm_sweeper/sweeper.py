@@ -28,13 +28,20 @@ from attnsvm.cli.dry_run import log_plan
 from attnsvm.cli.errors import SweepIncompleteError
 from attnsvm.cli.memory import job_machine, refuse_without_disk, refuse_without_memory
 from attnsvm.cli.objective import objective_of
-from attnsvm.cli.sweep import check_folder, check_paths, check_subdir, close_sweep, sweep_folder
+from attnsvm.cli.sweep import check_paths, check_subdir, close_sweep, rerun, sweep_folder
 from attnsvm.cli.user_sweeps import check_sweep
 from attnsvm.config import ConfigError
-from attnsvm.config.identity import plan_digest, run_name
+from attnsvm.config.identity import fields_of, plan_digest, run_name
 from attnsvm.config.plugins import declared_modules
 from attnsvm.display.pace import each
-from attnsvm.record import begin_sweep, run_state, unobstructed
+from attnsvm.record import (
+    FINISHED,
+    begin_sweep,
+    names_on_record,
+    run_state,
+    unobstructed,
+    write_plan,
+)
 from hydra_plugins.attnsvm_sweeper._cells import CellComposer, Task
 from hydra_plugins.attnsvm_sweeper._grid import axes, grid, per_cell
 
@@ -46,11 +53,12 @@ JOBS = 64
 
 @dataclass
 class AttnsvmSweeperConf:
-    """Options of the sweeper: `params` is the grid, the others split it."""
+    """Options of the sweeper: `params` is the grid, `rerun` the state of runs to be made again."""
 
     _target_: str = "hydra_plugins.attnsvm_sweeper.sweeper.AttnsvmSweeper"
     max_batch_size: int | None = None
     cells_per_job: int | None = None
+    rerun: str | None = None
     params: dict[str, str] | None = field(default_factory=dict)
 
 
@@ -77,16 +85,26 @@ def _default_job_size(cells: int, launcher: DictConfig) -> int:
     return max(1, cells // (JOBS * effective_n_jobs(launcher.n_jobs)))
 
 
+def _renamed(values: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
+    """Return the values under the names of their folders on record."""
+    return {names[name]: value for name, value in values.items()}
+
+
 class AttnsvmSweeper(Sweeper):
     """A grid of runs under one folder: `params`, overrides of a single value or several each.
 
     The launcher gets at most `max_batch_size` jobs at once, each of `cells_per_job` cells that are
     run one after the other, each with its own record. By default it is one; where joblib would have
-    more than `JOBS` for each worker, as many cells as that leaves.
+    more than `JOBS` for each worker, as many cells as that leaves. With `rerun` = stale, records of
+    another version are made again.
     """
 
     def __init__(
-        self, max_batch_size: int | None, cells_per_job: int | None, params: dict[str, str] | None
+        self,
+        max_batch_size: int | None,
+        cells_per_job: int | None,
+        rerun: str | None,
+        params: dict[str, str] | None,
     ) -> None:
         self.max_batch_size, self.cells_per_job = max_batch_size, cells_per_job
         self.params = params or {}
@@ -110,8 +128,8 @@ class AttnsvmSweeper(Sweeper):
     def sweep(self, arguments: list[str]) -> None:
         """Run the cells that have no complete record, then write tables, figures and report.
 
-        ConfigError before any run, if a cell is not valid or the folder has records of other code;
-        SweepIncompleteError at the end, if a cell has no complete record.
+        ConfigError before any run, if a cell is not valid; SweepIncompleteError at the end, if a
+        cell has no complete record.
         """
         check_subdir(self.composed)
         written = axes(self.params, arguments, self.context.config_loader)
@@ -127,18 +145,23 @@ class AttnsvmSweeper(Sweeper):
         if any(config.dry_run for config in configs.values()):
             log_plan(self.folder, cells, configs)
             return
-        from attnsvm.sweeps.cells import fields_of  # pandas, which a dry run does not need
         from attnsvm.sweeps.status import progress
 
-        check_folder(self.composed, self.folder, configs.values())
-        for name, config in configs.items():
-            if run_state(self.folder / name, verify=False).state != "done":
-                refuse_without_disk(config, self.folder)
+        again = rerun(self.composed.hydra)
+        names = names_on_record(self.folder, configs, again)
         fields = {name: fields_of(config) for name, config in configs.items()}
-        pending = begin_sweep(self.folder, cells, fields, OmegaConf.to_yaml(self.composed))
+        for name, config in configs.items():
+            if not run_state(self.folder / names[name], verify=False).finished:
+                refuse_without_disk(config, self.folder)
+        on_record = _renamed(cells, names), _renamed(fields, names)
+        pending = begin_sweep(self.folder, *on_record, OmegaConf.to_yaml(self.composed), again)
         with progress(self.folder, pending, done=len(cells) - len(pending)):
             self._launch(unobstructed(self.folder, pending))
-        if incomplete := close_sweep(self.folder, cells):
+        complete = FINISHED
+        if again:  # what was not made again is still on record
+            names, complete = names_on_record(self.folder, configs), ("done",)
+            write_plan(self.folder, _renamed(cells, names), _renamed(fields, names))
+        if incomplete := close_sweep(self.folder, names.values(), complete):
             # Hydra itself calls this only after a sweep without failures
             self.context.callbacks.on_multirun_end(config=self.composed, config_name=None)
             raise SweepIncompleteError(incomplete)

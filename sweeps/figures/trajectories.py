@@ -31,7 +31,7 @@ SHORTEST = 0.1
 def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     """Return tokens, paths and rays of one instance of each cell that recorded a path."""
     parts: dict[str, list[pd.DataFrame]] = {"tokens": [], "paths": [], "rays": []}
-    done = frames.runs[frames.runs["state"] == "done"]
+    done = frames.finished
     for _, runs in groups(done, frames.axes.besides()):
         if (arrays := _instance(frames, runs)) is not None:
             first = runs.iloc[0]

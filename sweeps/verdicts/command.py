@@ -10,7 +10,7 @@ from pathlib import Path
 
 from attnsvm.config.names import did_you_mean
 from attnsvm.display.pace import doing, each, speaking
-from attnsvm.record import CorruptRecordError, one_line, write_atomically
+from attnsvm.record import one_line, write_atomically
 
 from ..claims import Claim, all_claims
 from .derive import COMMITTED, FILE, Entry, latest, read, verdict, write
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if options.claim[0] == "hunt":
             return _hunt(options.claim[1:], claims, options.directory)
         chosen = _chosen(options.claim, claims)
-    except (ValueError, RuntimeError, CorruptRecordError) as error:
+    except (ValueError, RuntimeError) as error:
         sys.stderr.write(f"attnsvm-claims: {one_line(error)}\n")
         return 2
     return _judge(chosen, options)
