@@ -174,9 +174,14 @@ def rises(above: Tensor, value: Tensor, top: Tensor) -> Tensor:
 
 
 def attention(
-    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
-) -> Tensor:  # fmt: skip
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+) -> Tensor:
     """Return softmax(scale Q K^T + mask) V, with a gradient that is exact where it saturates.
 
     Shape (..., L, Ev). For use in place of `torch.nn.functional.scaled_dot_product_attention`.

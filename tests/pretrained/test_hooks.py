@@ -212,11 +212,21 @@ def test_modules_without_bilinear_attention_are_refused():
 
 
 IDS = torch.randint(3, 90, (3, 7), generator=torch.Generator().manual_seed(0))
-SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
-         "intermediate_size": 64, "vocab_size": 99}  # fmt: skip
+SIZES = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "vocab_size": 99,
+}
 GPT = {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 99}
-NEO = {"hidden_size": 32, "num_layers": 2, "num_heads": 4, "vocab_size": 99,
-       "attention_types": [[["global"], 2]]}  # fmt: skip
+NEO = {
+    "hidden_size": 32,
+    "num_layers": 2,
+    "num_heads": 4,
+    "vocab_size": 99,
+    "attention_types": [[["global"], 2]],
+}
 LLAMA = {**SIZES, "num_key_value_heads": 4, "head_dim": 8, "pad_token_id": 0}
 LIBRARY = quick_rows(
     ("Bert", SIZES, "read"),

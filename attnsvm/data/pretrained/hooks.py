@@ -101,11 +101,11 @@ def caught(module: nn.Module, causal: bool) -> Iterator[dict[str, AttentionLayer
     computed.check()
 
 
-class _Computed(TorchDispatchMode):
+class _Computed(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """The attention that runs in the block, compared with that of the layers caught before it."""
 
     def __init__(self, module: nn.Module) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         kinds = {one.dtype for one in module.parameters() if one.is_floating_point()}
         self.eps = max((torch.finfo(kind).eps for kind in kinds), default=0.0)
         self.layers: dict[str, AttentionLayer] = {}
@@ -154,7 +154,8 @@ def _difference(layer: AttentionLayer, logits: Tensor, softmax: Tensor, eps: flo
         apart = (theirs - part.logits()[0]).masked_fill(~allowed, 0.0)
         apart -= apart.sum(-1, keepdim=True) / allowed.sum(-1, keepdim=True).clamp(min=1)
         off = attention - part.log_attention()[0].exp()
-        sizes = AttentionLayer(*(x.abs() for x in (part.X, part.Z, part.K, part.Q)), part.mask)
+        X, Z, K, Q = (x.abs() for x in (part.X, part.Z, part.K, part.Q))
+        sizes = AttentionLayer(X, Z, K, Q, part.mask)
         unit = eps * (1e-30 + ROUNDING * sizes.logits().amax())
         some = allowed.any(-1)  # without a key there is no attention
         for units in (apart.abs()[:, some] / unit, off.abs()[:, some] / (unit + 4 * eps)):

@@ -91,7 +91,8 @@ def _update_of(risk: Risk, optimizer: FirstOrder) -> Update:
     assert rule is not None  # as checked in `uncompiled`
     factors, polynomials, beta2 = (1.0, 1.0), np.empty((0, 3)), 0.0
     if isinstance(optimizer, Muon):
-        factors = (1.0, *optimizer.factors(risk))[-2:]
+        of_K, of_last = (1.0, *optimizer.factors(risk))[-2:]
+        factors = of_K, of_last
         polynomials = np.array(optimizer.polynomials).reshape(-1, 3)
     if isinstance(optimizer, Adam):
         beta, beta2 = optimizer.beta1, optimizer.beta2

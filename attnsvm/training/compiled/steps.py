@@ -51,9 +51,15 @@ class Direction(NamedTuple):
 
 @subroutine
 def replaced(
-    G: LaneArray, direction: Direction | None, which: int, memory: Any, scale: Any, update: Any,
-    eps: float, work: Any,
-) -> tuple[Any, float]:  # fmt: skip
+    G: LaneArray,
+    direction: Direction | None,
+    which: int,
+    memory: Any,
+    scale: Any,
+    update: Any,
+    eps: float,
+    work: Any,
+) -> tuple[Any, float]:
     """Overwrite G e^scale by its direction, that of its momentum where there is one.
 
     Return the log-scale and the factor of the variable `which`, 0 without a direction. `memory` are
@@ -337,9 +343,17 @@ def _write(out: LaneArray, variable: Variable, b: int, moved: LaneArray, right: 
 
 @compiled(nogil=True, error_model="numpy")
 def take_steps(
-    first: int, last: int, data: Instance, work: Workspace, K: Variable, Q: Variable, kept: Kept,
-    plan: Any, stops: Any, update: Update,
-) -> None:  # fmt: skip
+    first: int,
+    last: int,
+    data: Instance,
+    work: Workspace,
+    K: Variable,
+    Q: Variable,
+    kept: Kept,
+    plan: Any,
+    stops: Any,
+    update: Update,
+) -> None:
     """Take len(plan) steps of K and Q, or of W^T in place of Q, in the blocks first <= b < last.
 
     After as many steps as each of the rising `stops` says, variables, logits and margins are copied
