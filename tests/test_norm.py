@@ -10,7 +10,7 @@ import attnsvm
 from attnsvm.config import ConfigError
 from attnsvm.config.compose import composed
 from attnsvm.config.identity import run_name
-from attnsvm.norm import Entrywise, Schatten, norm_of
+from attnsvm.norm import SMALL, Entrywise, Schatten, norm_of
 from tests.kkt import norm as by_definition
 from tests.kkt import normal
 
@@ -115,3 +115,14 @@ def test_an_exponent_below_one_is_refused(p):
 def test_runs_whose_numbers_agree_to_six_digits_have_different_names():
     rates = (0.1, 0.10000001, 0.1000000100000001)
     assert len({run_name(composed([f"optimizer.lr={rate}"])) for rate in rates}) == len(rates)
+
+
+@pytest.mark.parametrize("name", ["nuclear", "spectral", "schatten1.5", "schatten3"])
+@pytest.mark.parametrize("shape", [(SMALL - 1, 40), (SMALL, 40), (SMALL + 1, 40), (40, SMALL)])
+def test_norms_of_singular_values_are_numpys_on_both_sides_of_the_switch(shape, name):
+    norm, W = norm_of(name), normal(2, *shape)
+    sigma = np.linalg.svd(W.numpy(), compute_uv=False)
+    expected = np.linalg.norm(sigma, norm.p, axis=-1)
+    np.testing.assert_allclose(norm.value(W), expected, rtol=1e-13)
+    inner = (W * norm.steepest(W)).sum((-2, -1))
+    np.testing.assert_allclose(inner, norm.dual.value(W), rtol=1e-12)

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from attnsvm.norm import Entrywise
+from attnsvm.norm import SMALL, Entrywise
 from attnsvm.svm import (
     rank_constrained,
     single_token,
@@ -156,3 +156,43 @@ def test_the_least_norm_of_one_row_is_that_of_the_very_p(p):
     expected = 1 / (a.max() * (a / a.max()).pow(q).sum() ** (1 / q))
     assert solution.status == ("solved",)
     assert solution.objective.item() == pytest.approx(expected.item(), rel=1e-10)
+
+
+EDGES = [SMALL, SMALL + 1, MANY - 1, MANY, MANY + 1, WIDE - 1, WIDE, WIDE + 1]
+"""Dimensions on both sides of where another method is used."""
+
+
+@pytest.mark.parametrize("norm", quick(*NORMS))
+@pytest.mark.parametrize("d", EDGES)
+def test_zeros_in_further_dimensions_change_no_norm(d, norm):
+    """Also of queries of another dimension than the tokens, and with equalities."""
+    X, Z, selected = spheres(3, 4, 6, range(2))
+    small = solve_svm(X, Z, selected, norm)
+    padded = (torch.nn.functional.pad(V, (0, d - 6)) for V in (X, Z))
+    large = solve_svm(*padded, selected, norm)
+    assert small.status == large.status == ("solved",) * 2
+    torch.testing.assert_close(large.objective, small.objective, rtol=2e-9, atol=0)
+    assert large.W[:, 6:].abs().amax() <= 1e-7 * large.W.abs().amax()
+    rows = single_token(X, Z, selected)
+    U, V = rows.D, torch.nn.functional.pad(rows.queries, (0, d - 6))
+    C = normal(2, 1, 6), torch.nn.functional.pad(normal(2, 1, 6, seed=1), (0, d - 6))
+    for factors, equality in (((U, V), C), ((V, U), C[::-1])):
+        plain = solve_least_norm(factors, rows.h, norm)
+        torch.testing.assert_close(plain.objective, small.objective, rtol=2e-9, atol=0)
+        held = solve_least_norm(factors, rows.h, norm, (equality, torch.ones(2, 1)))
+        assert held.status == ("solved",) * 2
+        assert held.W.shape[1:] == (factors[0].shape[2], factors[1].shape[2])
+        assert_optimal(held.problem, held)
+
+
+@pytest.mark.parametrize("norm", quick(*NORMS))
+@pytest.mark.parametrize("copies", [LARGE // 12, LARGE // 12 + 1, 200])
+def test_copies_of_samples_change_no_norm(copies, norm):
+    X, Z, selected = spheres(4, 4, 6, range(1))
+    once = solve_svm(X, Z, selected, norm)
+    X, Z, selected = X.repeat(1, copies, 1, 1), Z.repeat(1, copies, 1), selected.repeat(1, copies)
+    problem = single_token(X, Z, selected)
+    assert (problem.N >= LARGE) == (copies > LARGE // 12)
+    solution = solve(problem, norm, 4)
+    assert_optimal(problem, solution)
+    torch.testing.assert_close(solution.objective, once.objective, rtol=2e-9, atol=0)
