@@ -23,7 +23,16 @@ from attnsvm.record.files import (
     write_json,
 )
 from attnsvm.record.run import PLAIN, RUN_FILE, holds, is_of
-from attnsvm.record.state import KEPT, LOCK_FILE, HeldError, RunState, locked, obstacle, run_state
+from attnsvm.record.state import (
+    FINISHED,
+    KEPT,
+    LOCK_FILE,
+    HeldError,
+    RunState,
+    locked,
+    obstacle,
+    run_state,
+)
 
 log = logging.getLogger(__name__)
 
@@ -130,19 +139,20 @@ def names_on_record(
     It is that of the name, unless there is no finished record, and a version of attnsvm that named
     the run differently has finished it. With `rerun` a stale record of another name is left alone.
     """
-    found = dict(zip(configs, configs, strict=True))
+    names = dict(zip(configs, configs, strict=True))
     others: dict[str, list[Path]] = {}
     for path in recorded(folder):
         if path.name not in configs:
             others.setdefault(path.name[:-SIGNATURE], []).append(path)
+    kept = {*FINISHED, "unreadable"} - ({"stale"} if rerun else set())
     for name, config in configs.items() if others else ():
         near = others.get(name[:-SIGNATURE], [])
         if near and not run_state(folder / name, verify=False).finished:
-            states = ((path.name, run_state(path)) for path in near)
-            same = (at for at, state in states if state.finished and is_of(state.run, config)
-                    and not (rerun and state.state == "stale"))  # fmt: skip
-            found[name] = next(same, name)
-    return found
+            states = {path.name: run_state(path) for path in near}
+            for other, state in states.items():
+                if state.state in kept and state.run and is_of(state.run, config):
+                    names[name] = other
+    return names
 
 
 def unobstructed(folder: Path, cells: Mapping[str, list[str]]) -> dict[str, list[str]]:

@@ -155,8 +155,8 @@ def _completed(run: Mapping[str, Any]) -> dict[str, Any]:
     for name, schema in schemas_of(run["options"]).items():
         config[name] = _with_before(schema, config[name])
     config["probe"] = {
-        name: _with_before(OWN_PROBES.get(str(one.get("_target_"))), one)
-        for name, one in config["probe"].items()
+        name: _with_before(OWN_PROBES.get(str(fields.get("_target_"))), fields)
+        for name, fields in config["probe"].items()
     }
     return config
 
@@ -292,10 +292,10 @@ def _built(schema: type, given: Mapping[str, Any], name: str) -> Any:
 
 def _checked(schema: type, fields: Mapping[str, Any], place: str = "config.") -> Any:
     """Return an object of a schema with these fields, of which each is checked by itself."""
-    made = object.__new__(schema)
-    vars(made).update(fields)
-    check_fields(made, place)
-    return made
+    part = object.__new__(schema)
+    vars(part).update(fields)
+    check_fields(part, place)
+    return part
 
 
 def _check_word(name: str, place: str) -> None:
