@@ -20,9 +20,6 @@ class OptimizerConfig(Option):
     ROTATION_EQUIVARIANT: ClassVar[bool] = False
     """Whether its steps are the same in every orthonormal basis: not if it acts on entries."""
 
-    STEADY: ClassVar[tuple[str, ...]] = ()
-    """Parameterizations of which its steps, if they do not grow, never amplify rounding errors."""
-
     init: str = "uniform"
     init_scale: float = 1e-2
     init_path: str | None = None
@@ -75,13 +72,10 @@ class DescentConfig(FirstOrderConfig):
     """Steps along the gradient, or a mean of gradients."""
 
     ROTATION_EQUIVARIANT = True
-    STEADY: ClassVar[tuple[str, ...]] = ("w", "kq")
 
 
 class NormalizedGDConfig(DescentConfig, name="normalized_gd", target="NormalizedGD"):
     """Gradient divided by its norm; for (K, Q) each factor by its own norm."""
-
-    STEADY = ("w",)
 
 
 class GDConfig(DescentConfig, name="gd", target="GD"):
@@ -122,7 +116,6 @@ class MomentumConfig(DescentConfig, name="momentum", target="Momentum"):
 class AdamConfig(FirstOrderConfig, name="adam", target="Adam"):
     """Adam with bias correction."""
 
-    STEADY: ClassVar[tuple[str, ...]] = ("w", "kq")
     lr: float = 0.1
     beta1: float = 0.9
     beta2: float = 0.999
@@ -133,7 +126,6 @@ class SOAPConfig(AdamConfig, name="soap", target="SOAP"):
     """Adam in the eigenvectors of Shampoo's sums."""
 
     ROTATION_EQUIVARIANT = True
-    STEADY = ()
     beta1: float = 0.95
     beta2: float = 0.95
 

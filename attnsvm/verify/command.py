@@ -114,9 +114,9 @@ def _proof(task: Task) -> RunProof | str:
             from attnsvm.verify.retrain import retrained
 
             with doing("training again"):
-                proof.retrained, proof.repeated, differences = retrained(folder, retrain)
-            proof.refusals += differences
-            if proof.repeated == proof.instances:
+                proof.retrained = retrained(folder, retrain)
+            proof.refusals += proof.retrained.refusals
+            if proof.retrained.repeated == proof.instances:
                 proof.trusted = [what for what in proof.trusted if what != TRAINING]
     except Exception as error:  # whatever one record holds, the others are proved
         what = error.state if isinstance(error, record.CorruptRecordError) else "corrupt"
@@ -145,9 +145,10 @@ def _print_proof(name: str, proof: RunProof) -> None:
     """Print what is proved of a run, and below it what is refused."""
     words = [f"{count} {status} proved" for status, count in proof.proved.items()]
     words = [f"{proof.instances} instances", *words, f"{len(proof.refusals)} refused"]
-    if proof.retrained is not None:
-        equal = f" ({proof.repeated} equal in every bit)" if proof.retrained else ""
-        words.append(f"{proof.retrained} trained again{equal}")
+    if (again := proof.retrained) is not None:
+        parts = [f"{again.repeated} equal in every bit"] * bool(again.compared)
+        parts += [f"{again.undecidable} not decidable across machines"] * bool(again.undecidable)
+        words.append(f"{again.compared} trained again" + f" ({', '.join(parts)})" * bool(parts))
     if proof.close:
         words.append(f"{proof.close} agree with their draw up to rounding")
     _print(f"{name}: {', '.join(words)}")
@@ -165,7 +166,8 @@ def classes(proofs: Sequence[RunProof]) -> Iterator[str]:
         stated += proof.stated
         derived += proof.derived
         instances += dict.fromkeys(proof.stated, proof.instances)
-        replayed += dict.fromkeys(proof.stated, proof.repeated)
+        repeated = proof.retrained.repeated if proof.retrained else 0
+        replayed += dict.fromkeys(proof.stated, repeated)
     found: dict[str, dict[str, list[str]]] = {}
     for (part, name), count in stated.items():
         if open_ := count - derived[part, name]:

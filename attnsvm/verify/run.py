@@ -21,6 +21,7 @@ from attnsvm.verify.comparison import Comparison, Mask, Sheet, sheet
 from attnsvm.verify.drawing import Drawing
 from attnsvm.verify.layer import LayerProof
 from attnsvm.verify.replay import VARIANTS, Replay
+from attnsvm.verify.retrain import Retrained
 from attnsvm.verify.trusted import Unknown, config_refusals, trusted, with_files_beside
 
 HEADS = 24
@@ -49,10 +50,9 @@ class RunProof:
 
     It has `instances` rows. `proved` counts the proved SVMs of each status; `refusals` (what, seed
     or None, reason) are what does not follow, and `trusted` what cannot be derived. `close` is how
-    many instances agree with their draw up to rounding only. `retrained` rows were trained again
-    and compared, None if it was not asked for; `repeated` of them came out again, with weights
-    equal in every bit. `stated` counts the values of each column, and of each part of each curve:
-    ("", column) or (part, quantity); `derived` those of them that follow.
+    many instances agree with their draw up to rounding only. `retrained` is what came out of
+    training again, None if it was not asked for. `stated` counts the values of each column, and of
+    each part of each curve: ("", column) or (part, quantity); `derived` those of them that follow.
     """
 
     instances: int
@@ -60,8 +60,7 @@ class RunProof:
     refusals: list[tables.Refusal] = field(default_factory=list)
     trusted: list[str] = field(default_factory=list)
     close: int = 0
-    retrained: int | None = None
-    repeated: int = 0
+    retrained: Retrained | None = None
     stated: Counter[tuple[str, str]] = field(default_factory=Counter)
     derived: Counter[tuple[str, str]] = field(default_factory=Counter)
 

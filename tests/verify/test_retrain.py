@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from attnsvm.verify import command
-from attnsvm.verify.retrain import retrained
+from attnsvm.verify.retrain import Retrained, retrained
 from attnsvm.verify.trusted import TRAINING
 from tests.processors import SETTINGS
 from tests.verify.forgeries import history, trials
@@ -20,7 +20,8 @@ TRAINED = ("top", "multi", "until_accepted", "kq", "kq_low_rank", "path", "causa
 def test_a_genuine_record_is_trained_again_to_the_bit(name, tmp_path):
     config, found = made(name)
     folder = written(tmp_path, config, found)
-    assert retrained(folder, 1000) == (len(found.trials), len(found.trials), [])
+    rows = len(found.trials)
+    assert retrained(folder, 1000) == Retrained(rows, rows)
 
 
 @pytest.mark.full
@@ -64,7 +65,7 @@ def test_what_is_trusted_is_refused_by_training_again(name, tmp_path):
     TRUSTED[name](forged)
     folder = forged.written(tmp_path / "forged")
     assert refusal(folder) == ""
-    assert retrained(folder, 1000)[2]
+    assert retrained(folder, 1000).refusals
 
 
 @pytest.mark.full
@@ -74,7 +75,7 @@ def test_rows_of_rejected_instances_are_computed_again(tmp_path):
     forged.trials.loc[rejected, "W_norm"] *= 1.1
     folder = forged.written(tmp_path / "forged")
     assert refusal(folder) == ""
-    assert len(retrained(folder, 1000)[2]) == len(rejected)
+    assert len({seed for _, seed, _ in retrained(folder, 1000).refusals}) == len(rejected)
 
 
 @pytest.mark.full
@@ -96,4 +97,4 @@ def test_weights_beyond_the_tolerance_are_refused(tmp_path):
     forged = Forgery.of(written(tmp_path / "genuine", *made("top")))
     forged.array("trained_W", lambda W: W * (1 + 1e-9 * np.arange(9).reshape(3, 3)))
     folder = forged.written(tmp_path / "forged")
-    assert any("trained_W differs by" in why for _, _, why in retrained(folder, 1000)[2])
+    assert any("trained_W differs by" in why for _, _, why in retrained(folder, 1000).refusals)
