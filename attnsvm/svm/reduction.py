@@ -39,8 +39,8 @@ TINY_W = 1e-150
 class Units(NamedTuple):
     """Exponents of the powers of two between a problem and its canonical units.
 
-    Row k is multiplied by 2^rows_k, `rows` (B, N), and W by 2^W, `W` (B,), so that h_k is multiplied
-    by both. `exact` (B,) says where float64 represents all that.
+    Row k is multiplied by 2^rows_k, `rows` (B, N), and W by 2^W, `W` (B,), so that h_k is
+    multiplied by both. `exact` (B,) says where float64 represents all that.
     """
 
     rows: Tensor

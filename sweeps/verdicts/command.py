@@ -2,12 +2,16 @@
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
+from attnsvm.cli.errors import INTERRUPTED
+from attnsvm.cli.signals import SIGNALS, stopping_with_children
 from attnsvm.config.names import did_you_mean
 from attnsvm.display.pace import doing, each, speaking
 from attnsvm.record import one_line, write_atomically
@@ -29,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """List the claims, run and judge some of them, or hunt for a counterexample of one.
 
     Returns 0 if every run has a record, or a hunt has found a counterexample; 1 if not; 2 if the
-    command cannot be followed.
+    command cannot be followed; after a signal 128 and its number.
     """
     options = _parser().parse_args(argv)
     claims = all_claims()
@@ -45,7 +49,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ValueError, RuntimeError) as error:
         sys.stderr.write(f"attnsvm-claims: {one_line(error)}\n")
         return 2
-    return _judge(chosen, options)
+    try:
+        with stopping_with_children((*SIGNALS, signal.SIGINT)):
+            return _judge(chosen, options)
+    except KeyboardInterrupt as stop:
+        sys.stderr.write(f"attnsvm-claims: {INTERRUPTED}\n")
+        return 128 + getattr(stop, "signum", signal.SIGINT)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -98,13 +107,13 @@ def _hunt(words: Sequence[str], claims: Sequence[Claim], directory: Path) -> int
 
 def _judge(claims: Sequence[Claim], options: argparse.Namespace) -> int:
     """Run what is missing, derive the verdicts, and write them and their page."""
-    runs, count, failed = runs_of(claims), 0, 0
-    done = perform(runs, options.directory, options.override, max(1, options.at_once))
-    with doing(lambda: f"{count} of {len(runs)} sweeps done"):
-        for one, error in done:
+    sweeps, count, failed = runs_of(claims), 0, 0
+    ending = perform(sweeps, options.directory, options.override, max(1, options.at_once))
+    with doing(lambda: f"{count} of {len(sweeps)} sweeps done"), closing(ending):
+        for sweep, error in ending:
             count, failed = count + 1, failed + bool(error)
-            ended = f"{one.name} failed\n{error}" if error else one.name
-            _tell(f"{count} of {len(runs)} sweeps: {ended}")
+            outcome = f"{sweep.name} failed\n{error}" if error else sweep.name
+            _tell(f"{count} of {len(sweeps)} sweeps: {outcome}")
     at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     named = ((one, verdict(one, options.directory)) for one in each("claim", claims))
     found = {one.name: Entry(judged, at, one.digest) for one, judged in named}

@@ -3,6 +3,7 @@
 Each of the runs is an ordinary sweep of `attnsvm` in a process of its own.
 """
 
+import os
 import shlex
 import subprocess
 import sys
@@ -44,18 +45,33 @@ def perform(
     """Make the records that are missing; yield runs as they end, with their error or "".
 
     Each is recorded in the folder `directory`/NAME; `overrides` are for all, such as another
-    launcher; `at_once` processes run together.
+    launcher; `at_once` processes run together, and end when this process does.
     """
-    with ThreadPoolExecutor(at_once) as pool:
-        jobs = {pool.submit(_run, command(one, directory, overrides)): one for one in runs}
+    pool = ThreadPoolExecutor(at_once)
+    try:
+        jobs = {pool.submit(_run, command(sweep, directory, overrides)): sweep for sweep in runs}
         for job in as_completed(jobs):
             yield jobs[job], job.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+FOLLOWER = "from attnsvm.cli.signals import follow; follow({parent}); " + (
+    "from attnsvm.cli.app import main; main()"
+)
+"""The command `attnsvm` as a program that ends with its parent, even if that is killed."""
 
 
 def _run(words: Sequence[str]) -> str:
-    told = [sys.executable, "-m", "attnsvm", *words, *QUIET]
-    done = subprocess.run(told, capture_output=True, text=True, check=False)
-    return done.stderr.strip() if done.returncode else ""
+    """Run a sweep; return what it says if it fails."""
+    finished = subprocess.run(
+        [sys.executable, "-c", FOLLOWER.format(parent=os.getpid()), *words, *QUIET],
+        capture_output=True,
+        text=True,
+        check=False,
+        start_new_session=True,  # Ctrl-C reaches this process alone, which passes it on
+    )
+    return finished.stderr.strip() if finished.returncode else ""
 
 
 FOLDER = Path("multirun/claims")
