@@ -226,7 +226,7 @@ def test_random_starts_reach_local_optima_also_of_many_selections():
 
 
 def test_b1_is_the_same_from_gram_matrices_one_by_one_or_from_rows(monkeypatch):
-    batch = sample("sphere", n=2, T=2, d=8, trials=30)
+    batch = sample("sphere", n=3, T=3, d=8, trials=30)
     problem = single_token(batch.X, batch.Z, optimal_tokens(batch)[0])
     known = hypotheses.assumption_b1(problem)
     assert {True, False} <= set(known)
