@@ -176,7 +176,7 @@ def norm_of(name: str | Norm) -> Norm:
 
 def exponent(p: Any) -> float:
     """Return p as a float; ConfigError unless it is a number >= 1, inf allowed."""
-    if not isinstance(p, Real) or not p >= 1:
+    if not isinstance(p, Real) or not float(p) >= 1:
         raise ConfigError(f"p={p!r}: must be a number >= 1, inf allowed")
     return float(p)
 

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from attnsvm.svm.certificate import upper_bound
-from attnsvm.svm.frobenius import least_norm
-from attnsvm.svm.frobenius.pivoting import by_pivoting
+from attnsvm.svm.frobenius.pivoting import by_size
 from attnsvm.svm.problem import SvmProblem
 from attnsvm.svm.solution import Candidate, Judge, Method
 from attnsvm.svm.tolerances import ROUND_DECREASE
@@ -25,9 +24,6 @@ ROUNDS = 40
 STARTS = 4
 SEED = 0
 """Of the perturbations; every instance gets the same, so its result does not depend on others."""
-
-GRAM_ROWS = 2000
-"""Most rows whose Gram matrices are formed; more are solved one instance at a time."""
 
 
 def of_rank(problem: SvmProblem, m: int, relaxation: Method, judge: Judge) -> Candidate:
@@ -92,17 +88,11 @@ def _least_factor(problem: SvmProblem, left: Tensor, right: Tensor) -> Tensor:
     finite = right.isfinite().all(dim=(1, 2))
     right = torch.where(finite[:, None, None], right, 0.0)
     rows = SvmProblem(left, right, problem.h, problem.kind, problem.token)
-    K: Tensor = (least_norm if rows.N <= GRAM_ROWS else _by_pivoting)(rows).W
+    K: Tensor = by_size(rows).W
     margins = torch.where(rows.inequality, rows.margins(K), torch.inf)
     feasible = finite & (margins.amin(dim=1) > 0)
     K[~feasible] = torch.nan
     return K
-
-
-def _by_pivoting(problem: SvmProblem) -> Candidate:
-    """Return the candidates of instances with many rows, one after the other."""
-    parts = [by_pivoting(problem.take(slice(b, b + 1))) for b in range(problem.B)]
-    return Candidate(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
 
 
 def _balanced(K: Tensor, Q: Tensor) -> tuple[Tensor, Tensor]:

@@ -17,7 +17,7 @@ from attnsvm.nn.risk import Risk
 from attnsvm.problem import ProblemBatch
 from attnsvm.selection import optimal_tokens
 from attnsvm.svm import SvmProblem, solve_svm
-from attnsvm.svm.frobenius import least_norm
+from attnsvm.svm.frobenius.pivoting import by_size
 from attnsvm.theory import local_optima as optima
 from attnsvm.training.start import runner_up
 
@@ -93,7 +93,7 @@ def assumption_b1(problem: SvmProblem) -> list[bool | None]:
 
 def _all_margins_one(problem: SvmProblem) -> list[bool | None]:
     """Return the verdicts for a batch whose Gram matrices fit into memory."""
-    W, _, ray = least_norm(problem)
+    W, _, ray = by_size(problem)
     apart = torch.where(problem.inequality, (problem.margins(W) - 1).abs(), 0.0).amax(1)
     equal = apart <= B1_TOLERANCE
     decided = equal | W.isfinite().flatten(1).all(1) | ray.isfinite().all(1)

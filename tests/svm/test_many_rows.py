@@ -7,7 +7,6 @@ import torch
 
 from attnsvm.norm import SMALL, Entrywise
 from attnsvm.svm import (
-    rank_constrained,
     single_token,
     solve,
     solve_least_norm,
@@ -15,7 +14,7 @@ from attnsvm.svm import (
     solve_svm,
 )
 from attnsvm.svm.certificate import bounds
-from attnsvm.svm.frobenius import least_norm
+from attnsvm.svm.frobenius import least_norm, pivoting
 from attnsvm.svm.frobenius.pivoting import by_pivoting, grown
 from attnsvm.svm.interior_point import LARGE
 from attnsvm.svm.reduction import MANY, WIDE
@@ -139,7 +138,7 @@ def test_rank_constrained_solutions_of_few_queries_on_both_sides_of_the_reductio
 def test_rank_constrained_solutions_are_the_same_with_and_without_gram_matrices(monkeypatch):
     X, Z, selected = spheres(6, 5, 6, range(2))
     by_gram = solve_rank_constrained(X, Z, selected, 2)
-    monkeypatch.setattr(rank_constrained, "GRAM_ROWS", 0)
+    monkeypatch.setattr(pivoting, "GRAM_ROWS", 0)
     by_rows = solve_rank_constrained(X, Z, selected, 2)
     assert by_rows.statuses == by_gram.statuses
     torch.testing.assert_close(by_rows.objective, by_gram.objective, rtol=1e-4, atol=0)

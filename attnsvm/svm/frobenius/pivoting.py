@@ -29,7 +29,16 @@ REFINEMENTS = 2
 HOLDS = 1e-10  # largest relative residual of a singular K_PP whose rows do not contradict
 OPPOSED = 1e-6  # least share of the largest multiplier at which one opposes a contradictory support
 ENTERING = 100  # rows that enter a working set at once
+GRAM_ROWS = 2000  # most rows of instances whose whole Gram matrices are formed
 ORTHOGONAL = 1e-14  # largest cosine of queries that count as orthogonal
+
+
+def by_size(problem: SvmProblem) -> Candidate:
+    """Return the candidates from Gram matrices, or of instances with many rows one by one."""
+    if problem.N <= GRAM_ROWS:
+        return least_norm(problem)
+    parts = [by_pivoting(problem.take(slice(b, b + 1))) for b in range(problem.B)]
+    return Candidate(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
 
 
 def by_blocks(problem: SvmProblem) -> Candidate:
@@ -89,7 +98,9 @@ def by_pivoting(problem: SvmProblem) -> Candidate:
         if not patience:
             break
         highest, least = max(value, highest), min(violation, least)
-        support = support | _worst(slack, violated, max(2 * ENTERING, int(support.sum()) // 4))
+        support = support | most_violated(
+            slack, violated, max(2 * ENTERING, int(support.sum()) // 4)
+        )
     multipliers, none = (a / unit)[None], torch.full_like(problem.h, torch.nan)
     if contradictory:
         if check_ray(problem, multipliers)[1] >= RAY_RATIO:
@@ -174,7 +185,7 @@ def _solved(K: Tensor, h: Tensor) -> tuple[Tensor, bool]:
     return x[:, 0], True
 
 
-def _worst(slack: Tensor, violated: Tensor, count: int) -> Tensor:
+def most_violated(slack: Tensor, violated: Tensor, count: int) -> Tensor:
     """Return which are the `count` most violated rows."""
     worst = torch.where(violated, slack, torch.inf).argsort()[:count]
     return violated & torch.zeros_like(violated).index_fill(0, worst, True)
@@ -199,4 +210,4 @@ def grown(method: Method, problem: SvmProblem, working: Tensor) -> Candidate:
         value = (problem.h * a).sum().item()
         if value > highest:
             working, highest = problem.equality[0] | (working & (a[0] != 0)), value
-        working = working | _worst(slack, violated, ENTERING)
+        working = working | most_violated(slack, violated, ENTERING)

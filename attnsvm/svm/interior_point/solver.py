@@ -12,6 +12,7 @@ Every norm starts on the support of the Frobenius solution. In rough rounds idle
 working set and nearly active ones enter. Then rows only enter: those that W violates.
 """
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,7 +28,7 @@ from attnsvm.svm import reference
 from attnsvm.svm.certificate import bounds
 from attnsvm.svm.equalities import independent_equalities, restoring
 from attnsvm.svm.frobenius import least_norm
-from attnsvm.svm.frobenius.pivoting import by_blocks, grown
+from attnsvm.svm.frobenius.pivoting import ENTERING, by_blocks, grown, most_violated
 from attnsvm.svm.interior_point import face
 from attnsvm.svm.interior_point.kernels import best_of_blocks
 from attnsvm.svm.interior_point.linear import Linear
@@ -200,7 +201,6 @@ def _narrow(norm: Norm, problem: SvmProblem) -> bool:
 LARGE = 401
 """Least number of rows for which constraint generation is faster."""
 
-ROUNDS = 12
 MISSED = -1e-10
 """Slack relative to h_k below which a row outside of the working set enters."""
 
@@ -244,7 +244,8 @@ def _generated(
     """Return the best W and multipliers of one instance, from its Frobenius solution.
 
     `equality` and `working`, (N,): independent equalities, and the first working set. A rough round
-    starts where the one before ended, the others where the last rough one did.
+    starts where the one before ended, the others where the last rough one did; in these the working
+    set only grows, until no other row is violated.
     """
     W, a = start.W, start.multipliers
     best = Best(W, a, *bounds(problem, W, a, norm))
@@ -259,13 +260,15 @@ def _generated(
         if stage.norm.name != norm.name:
             found, x = follow(cone, x, cone.ROUGH[0])
             W, a = found.W, found.a
-    for gap in (*cone.ROUGH, *[CONVERGED_GAP_LARGE] * ROUNDS):
+    for gap in itertools.chain(cone.ROUGH, itertools.repeat(CONVERGED_GAP_LARGE)):
         rough, part = gap > CONVERGED_GAP_LARGE, problem.restrict(index)
         found, last = follow(cone, x, gap)
-        W, of_part = cone.rows.given(found.W, found.a)
         if rough:
             x = last
-        elif not found.met(gap) and len(index) * found.W.numel() <= POLISHED:
+        elif not found.met(gap):  # rows that enter may leave a point near the boundary
+            found = _anew(norm, rows, start.W, start.multipliers[:, index], gap)
+        W, of_part = rows.given(found.W, found.a)
+        if not rough and not found.met(gap) and len(index) * found.W.numel() <= POLISHED:
             small = solve(part, norm)
             if small.W.isfinite().all():
                 W, of_part = small.W, small.multipliers
@@ -282,11 +285,21 @@ def _generated(
             missed = inequality & ~working & (relative < MISSED)
             if best.met(2 * CONVERGED_GAP_LARGE) or not missed.any():
                 break
-            working = working | missed
+            working = working | most_violated(relative, missed, max(ENTERING, len(index) // 2))
         index, before = working.nonzero()[:, 0], index
         rows = rows_for(norm, problem, index, cone.rows.size, None, P_z)
         cone, x = _with_rows(cone, x, rows, index, before, gap)
     return best
+
+
+def _anew(norm: Norm, rows: Rows, W: Tensor, a: Tensor, gap: float) -> Best:
+    """Return the best W and multipliers of these rows from the Frobenius solution."""
+    W, a = rows.scaled(W, a)
+    for stage in cones(norm):
+        cone = stage.on(rows)
+        found = follow(cone, cone.start(W, a), gap)[0]
+        W, a = found.W, found.a
+    return found
 
 
 def _with_rows(
