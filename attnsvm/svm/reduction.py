@@ -14,13 +14,13 @@ instances are not reduced: the factorisation would cost more than it saves.
 """
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from attnsvm.linalg import EPS, orthonormal
-from attnsvm.svm.problem import PADDING, SvmProblem, exponent_of, lengths
+from attnsvm.svm.problem import SvmProblem, exponent_of, lengths
 from attnsvm.svm.solution import Candidate, Method, SvmStatus, Verdict
 
 REPRESENTED = 1000
@@ -39,8 +39,8 @@ TINY_W = 1e-150
 class Units(NamedTuple):
     """Exponents of the powers of two between a problem and its canonical units.
 
-    Row k is multiplied by 2^rows_k, `rows` (B, N), and W by 2^W, `W` (B,), so that h_k is multiplied
-    by both. `exact` (B,) says where float64 represents all that.
+    Row k is multiplied by 2^rows_k, `rows` (B, N), and W by 2^W, `W` (B,), so that h_k is
+    multiplied by both. `exact` (B,) says where float64 represents all that.
     """
 
     rows: Tensor
@@ -64,7 +64,8 @@ def to_canonical(problem: SvmProblem) -> tuple[SvmProblem, Units]:
     exponents = {"D": r, "Z": t, "h": rows + unit[:, None]}
     if problem.relief is not None:
         exponents["relief"] = rows
-    scaled, exact = {}, torch.ones_like(unit, dtype=torch.bool)
+    scaled: dict[str, Any] = {}
+    exact = torch.ones_like(unit, dtype=torch.bool)
     for name, exponent in exponents.items():
         given = getattr(problem, name)
         scaled[name] = times_power(given, exponent)
@@ -91,7 +92,7 @@ def to_given(verdict: Verdict[Tensor], units: Units) -> Verdict[Tensor]:
     multipliers = times_power(proof.multipliers, units.rows)
     exact = exact & _same(proof.multipliers, times_power(multipliers, -units.rows), 0.0)
     ray, ray_exact = _ray(proof.ray, units.rows)
-    proved = {name: exact for name in SvmStatus} | {SvmStatus.infeasible: ray_exact}
+    proved = dict.fromkeys(SvmStatus, exact) | {SvmStatus.infeasible: ray_exact}
 
     def kept(x: Tensor, otherwise: float) -> Tensor:
         return torch.where(_like(exact, x), x, otherwise)
