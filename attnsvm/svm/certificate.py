@@ -14,10 +14,10 @@ With relief, rows are  d_k^T W z_k >= max(0, h_k - relief_k norm(W)).  Then
   min_S (<A_k, W> + relief_k) sum_S a_k <= <M(a), W> + sum_S a_k relief_k;
 - a ray must have h^T a > 0 on rows without relief.
 
-W satisfies equalities, and active rows with h_k <= 0, only up to rounding, and likewise rows whose
-h_k is small beside ||d_k|| ||z_k|| ||W||_F: the ratio of margin and h_k is rounding error there,
-and mu may be that of the other rows alone. The upper bound is then that of the nearest point where all
-these rows hold, whose distance follows from their singular values (`_repair`).
+W satisfies equalities, and active rows with h_k <= 0, only up to rounding. So it does rows whose
+h_k is small beside ||d_k|| ||z_k|| ||W||_F: there the ratio of margin and h_k is rounding error,
+and mu may be that of the other rows alone. The upper bound is then that of the nearest point where
+all these rows hold, whose distance follows from their singular values (`_repair`).
 
 This bracket needs no solver and is independent of the scale of W and a. Every comparison is one of
 ratios that change neither with the units of a row, with its right-hand side, nor with those of W.

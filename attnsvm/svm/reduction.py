@@ -14,7 +14,7 @@ instances are not reduced: the factorisation would cost more than it saves.
 """
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -64,7 +64,8 @@ def to_canonical(problem: SvmProblem) -> tuple[SvmProblem, Units]:
     exponents = {"D": r, "Z": t, "h": rows + unit[:, None]}
     if problem.relief is not None:
         exponents["relief"] = rows
-    scaled, exact = {}, torch.ones_like(unit, dtype=torch.bool)
+    scaled: dict[str, Any] = {}
+    exact = torch.ones_like(unit, dtype=torch.bool)
     for name, exponent in exponents.items():
         given = getattr(problem, name)
         scaled[name] = times_power(given, exponent)

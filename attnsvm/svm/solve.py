@@ -244,9 +244,11 @@ def method_of(norm: Norm, rows: int, d: int) -> Method:
     Entry-wise norms change with the basis, so that many dimensions remain many.
     """
     wide = d >= WIDE and bool(cones(norm)) and not _is_rotated(norm)
-    if rows >= LARGE or wide:
-        return partial(constraint_generation, norm=norm)
-    return least_norm if norm.name == "frobenius" else partial(interior_point.solve, norm=norm)
+    large = rows >= LARGE or wide
+    if norm.name == "frobenius":
+        by_rows = partial(constraint_generation, norm=norm) if large else least_norm
+        return partial(interior_point.decided, by_rows)
+    return partial(constraint_generation if large else interior_point.solve, norm=norm)
 
 
 def _is_rotated(norm: Norm) -> bool:

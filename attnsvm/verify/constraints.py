@@ -114,8 +114,8 @@ class ExactRows:
     """The exact rows d_k, z_k, h_k of a stored SVM: inequalities, equalities, padding.
 
     Of the weighted SVM, an inequality is d_k^T W z_k >= max(0, h_k - relief_k norm(W)). Where
-    `clear`, inequalities whose h_k is small beside ||d_k|| ||z_k|| ||W||_F may be missed by rounding,
-    as equalities may, and only the others scale W.
+    `clear`, inequalities whose h_k is small beside ||d_k|| ||z_k|| ||W||_F may be missed by
+    rounding, as equalities may, and only the others scale W.
     """
 
     def __init__(self, stored: StoredSvm, clear: bool = False) -> None:
@@ -206,7 +206,7 @@ class ExactRows:
         return [int(margin) * unit for margin in margins]
 
     def least_margin(self, size: Fraction) -> Fraction | None:
-        """Return the least (margin + relief_k size) / h_k of the rows that scale W, None without any.
+        """Return the least (margin + relief_k size) / h_k of rows that scale W, None without any.
 
         No other margin may be negative, unless it is met up to rounding. `size` is at least
         norm(W), which only raises the upper bound size / least. Equalities are checked.
@@ -274,7 +274,7 @@ class ExactRows:
 
     @cached_property
     def repair(self) -> tuple[float, float]:
-        """The distance of W to where the held rows are equalities, and 1 / their least singular value.
+        """The distance of W to where held rows are equalities, and 1 / their least singular value.
 
         Held are equalities, and the limits that are not met by more than rounding or the distance.
         """

@@ -153,7 +153,9 @@ def _check_undecided(stored: StoredSvm, rows: ExactRows) -> None:
     rounding = STATED + 64 * EPS * kappa * stored.X.shape[2]
     if least is not None:  # norm(W) is an upper bound of the least norm only at margin one
         require(abs(float(least) - 1) <= rounding, f"least margin {float(least)!r}: must be one")
-    if rows.equality.any() or rows.limits.any():  # the objective includes the cost of their residuals
+    if (
+        rows.equality.any() or rows.limits.any()
+    ):  # the objective includes the cost of their residuals
         least_size = size * (1 - STATED - error)
         require(stored.objective >= least_size, "objective is less than norm(W)")
     else:

@@ -25,8 +25,10 @@ def assert_same(found, base, size, rows=1.0, digits=None) -> None:
     """
     assert found.status == base.status
     certificates = found.certificate, base.certificate
-    pairs = [(getattr(found, name), size * getattr(base, name))
-             for name in ("W", "objective", "lower_bound", "sigma")]  # fmt: skip
+    pairs = [
+        (getattr(found, name), size * getattr(base, name))
+        for name in ("W", "objective", "lower_bound", "sigma")
+    ]
     solved = torch.tensor([status == "solved" for status in base.status])
     if isinstance(rows, float):
         rows = torch.full_like(certificates[1].multipliers, rows)
@@ -38,10 +40,14 @@ def assert_same(found, base, size, rows=1.0, digits=None) -> None:
             torch.testing.assert_close(value, expected, rtol=10.0**-digits, atol=0.0)
     if digits is not None:
         return
-    pairs += [(getattr(found, name), getattr(base, name))
-              for name in ("duality_gap", "kappa", "min_margin", "rank", "rank_bound", "support")]  # fmt: skip
-    pairs += [(getattr(certificates[0], name), getattr(certificates[1], name))
-              for name in ("gap_target", "ray_ratio", "equality_residual")]  # fmt: skip
+    pairs += [
+        (getattr(found, name), getattr(base, name))
+        for name in ("duality_gap", "kappa", "min_margin", "rank", "rank_bound", "support")
+    ]
+    pairs += [
+        (getattr(certificates[0], name), getattr(certificates[1], name))
+        for name in ("gap_target", "ray_ratio", "equality_residual")
+    ]
     for value, expected in pairs:
         torch.testing.assert_close(value, expected, rtol=0.0, atol=0.0, equal_nan=True)
     rays = certificates[0].ray * rows
@@ -52,8 +58,10 @@ def assert_same(found, base, size, rows=1.0, digits=None) -> None:
 def drawn(kind: str) -> tuple[torch.Tensor, ...]:
     """Return A (3, N, 3, 2), b, C (3, M, 3, 2) and e of a kind of problem."""
     rng = np.random.default_rng(1)
-    A, b, C, e = (torch.from_numpy(rng.standard_normal(shape))
-                  for shape in ((3, 5, 3, 2), (3, 5), (3, 2, 3, 2), (3, 2)))  # fmt: skip
+    A, b, C, e = (
+        torch.from_numpy(rng.standard_normal(shape))
+        for shape in ((3, 5, 3, 2), (3, 5), (3, 2, 3, 2), (3, 2))
+    )
     if kind == "positive":
         return A, b.abs(), C[:, :0], e[:, :0]
     if kind == "mixed":
@@ -131,8 +139,10 @@ def test_tokens_queries_and_margins_have_units_of_their_own(norm):
         assert base.status[:2] == ("solved", "solved")
         found = solve_svm(tokens, queries, selected, norm, margins=c * rows * margins)
         assert_same(found, base, c, rows)
-    assert torch.equal(solve_svm(X, Z, selected, norm).W.nan_to_num(),
-                       solve_svm(X, Z, selected, norm, margins=ones).W.nan_to_num())  # fmt: skip
+    assert torch.equal(
+        solve_svm(X, Z, selected, norm).W.nan_to_num(),
+        solve_svm(X, Z, selected, norm, margins=ones).W.nan_to_num(),
+    )
     gamma = torch.from_numpy(rng.standard_normal((3, 3)))
     z = 2.0**-11
     for ratio in (0.3, 1e3, torch.inf):
@@ -148,11 +158,15 @@ def test_gen_svm_and_a_bound_of_the_rank(norm):
     attended[..., :2] = True
     logs = torch.from_numpy(np.random.default_rng(4).standard_normal((2, 3, 4)))
     x, z = 2.0**-45, 2.0**7
-    pairs = zip(solve_gen_svm(x * X, z * Z, attended, logs, norm),
-                solve_gen_svm(X, Z, attended, logs, norm), strict=True)  # fmt: skip
+    pairs = zip(
+        solve_gen_svm(x * X, z * Z, attended, logs, norm),
+        solve_gen_svm(X, Z, attended, logs, norm),
+        strict=True,
+    )
     for found, base in pairs:
         assert set(base.status) == {"solved"}
         assert_same(found, base, 1 / (x * z), x * z)
-    found, base = (solve_rank_constrained(*arrays, selected, 1)
-                   for arrays in ((x * X, z * Z), (X, Z)))  # fmt: skip
+    found, base = (
+        solve_rank_constrained(*arrays, selected, 1) for arrays in ((x * X, z * Z), (X, Z))
+    )
     assert_same(found, base, 1 / (x * z), x * z)

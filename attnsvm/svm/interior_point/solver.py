@@ -23,9 +23,9 @@ import torch
 from torch import Tensor
 
 from attnsvm.display.pace import each
-from attnsvm.norm import Entrywise, Norm, Schatten
+from attnsvm.norm import Entrywise, Norm, Schatten, norm_of
 from attnsvm.svm import reference
-from attnsvm.svm.certificate import bounds
+from attnsvm.svm.certificate import bounds, check_ray
 from attnsvm.svm.equalities import independent_equalities, restoring
 from attnsvm.svm.frobenius import least_norm
 from attnsvm.svm.frobenius.pivoting import ENTERING, by_blocks, grown, most_violated
@@ -39,8 +39,8 @@ from attnsvm.svm.interior_point.rows import DenseRows, Rows, largest, rows_for
 from attnsvm.svm.interior_point.spectral import Spectral
 from attnsvm.svm.problem import EQUALITY, PADDING, SvmProblem, power_of_two
 from attnsvm.svm.reduction import basis
-from attnsvm.svm.solution import Candidate
-from attnsvm.svm.tolerances import CONVERGED_GAP, CONVERGED_GAP_LARGE
+from attnsvm.svm.solution import Candidate, Method
+from attnsvm.svm.tolerances import CONVERGED_GAP, CONVERGED_GAP_LARGE, RAY_RATIO
 
 CLARABEL = {"solver": "CLARABEL", "tol_gap_abs": 1e-11, "tol_gap_rel": 1e-11, "tol_feas": 1e-11}
 FIRST_ORDER = {"solver": "SCS", "eps": 1e-12, "max_iters": 20000}
@@ -119,6 +119,27 @@ def _held(problem: SvmProblem, W: Tensor, a: Tensor) -> SvmProblem:
     size = W.flatten(1).norm(dim=1, keepdim=True)
     active = rows & (weight > 0) & (weight.square() * size > slack)
     return replace(problem, kind=torch.where(active, EQUALITY, problem.kind).to(problem.kind))
+
+
+def decided(method: Method, problem: SvmProblem) -> Candidate:
+    """Return the candidate of a method for the Frobenius norm, CVXPY's where it has nothing.
+
+    Active-set methods may go round where many constraints are degenerate. An interior point is not
+    a vertex, and tells which of them are active.
+    """
+    found, norm = method(problem), norm_of("frobenius")
+    failed = bounds(problem, found.W, found.multipliers, norm)[0].isinf() & ~problem.trivial
+    if failed.any():
+        failed &= check_ray(problem, found.ray)[1] < RAY_RATIO
+    if problem.N * problem.size[0] * problem.size[1] > POLISHED:
+        return found
+    for b in failed.nonzero()[:, 0].tolist():
+        part = problem.take(slice(b, b + 1)).to("cpu")
+        program = reference.candidates(part, norm, **CLARABEL)
+        if program.W.isfinite().all():
+            W = restoring(_held(part, program.W, program.multipliers))(program.W)
+            found.W[b], found.multipliers[b] = W[0], program.multipliers[0]
+    return found
 
 
 def improved(
