@@ -9,7 +9,7 @@ from typing import Any
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from attnsvm.cli.columns import columns_text
 from attnsvm.cli.errors import SweepIncompleteError, exit_code, search_message
@@ -17,7 +17,7 @@ from attnsvm.cli.help import help_text
 from attnsvm.cli.memory import refuse_without_disk, refuse_without_memory, this_machine
 from attnsvm.cli.objective import objective_of, quoted
 from attnsvm.cli.signals import stopping_with_children
-from attnsvm.cli.sweep import OWN, check_paths, close_others, rerun
+from attnsvm.cli.sweep import OWN, check_paths, close_others, rerun, typed
 from attnsvm.cli.user_sweeps import (
     check_sweep,
     check_words,
@@ -59,7 +59,7 @@ def _run_cell(composed: DictConfig) -> dict[str, Any] | float | None:
     hydra_config = HydraConfig.get()
     in_sweep = hydra_config.mode is RunMode.MULTIRUN
     folder = Path(hydra_config.runtime.output_dir)
-    command = list(OmegaConf.to_container(hydra_config.overrides, resolve=False)["task"])
+    command = typed(hydra_config, "task")
     objective = objective_of(config)
     check_sweep(composed, hydra_config, in_sweep)
     check_paths(config, hydra_config.job.chdir)

@@ -58,15 +58,15 @@ end."""
 def sweep_folder(composed: DictConfig, digest: Callable[[], str]) -> Path:
     """Return the folder of a sweep: multirun/NAME, or one of its own named by `digest`."""
     folder = Path(composed.hydra.sweep.dir)
-    given = typed(composed, "hydra")
+    given = typed(composed.hydra, "hydra")
     if folder != ADHOC or any(one.lstrip("+").startswith("hydra.sweep.dir=") for one in given):
         return folder
     return ADHOC.with_name(str(composed.sweep)) if composed.sweep else _adhoc(digest())
 
 
-def typed(composed: DictConfig, kind: str) -> list[str]:
+def typed(hydra: Any, kind: str) -> list[str]:
     """Return the overrides as they were typed: those of `hydra`, or of the `task`."""
-    words: Any = OmegaConf.to_container(composed.hydra.overrides, resolve=False)
+    words: Any = OmegaConf.to_container(hydra.overrides, resolve=False)
     return list(words[kind])
 
 
@@ -204,7 +204,7 @@ def close_others() -> str:
 
 def _space_digest(config: DictConfig) -> str:
     """Return 12 digits that name the search space; the objective is no part of it."""
-    given = typed(config, "task")
+    given = typed(config.hydra, "task")
     space = [one for one in given if not one.lstrip("+").startswith("objective=")]
     text = json.dumps([space, dict(_params(config))], default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:12]

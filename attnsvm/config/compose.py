@@ -85,12 +85,20 @@ def validated(composed: DictConfig) -> RunConfig:
 
 def _resolved(composed: DictConfig, name: str) -> Any:
     """Return a field as plain data or schemas, without references to others, also in `composed`."""
-    _set_value(composed, name)
+    if OmegaConf.is_interpolation(composed, name):
+        _set_value(composed, name)
     value = composed[name]
     if not OmegaConf.is_config(value):
         return value
-    OmegaConf.resolve(value)
+    if has_references(value):
+        _set_value(composed, name)
+        OmegaConf.resolve(value)
     return OmegaConf.to_object(value)
+
+
+def has_references(part: Any) -> bool:
+    """Whether a part of a config may refer to something else."""
+    return "${" in str(OmegaConf.to_container(part, resolve=False))
 
 
 def _set_value(node: DictConfig, key: str, prefix: str = "") -> None:

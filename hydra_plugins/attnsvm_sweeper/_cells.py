@@ -33,7 +33,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from attnsvm.cli.signals import hand_on, interruptible
 from attnsvm.config import ConfigError, RunConfig
-from attnsvm.config.compose import validated
+from attnsvm.config.compose import has_references, validated
 from attnsvm.record import run_state
 
 
@@ -160,11 +160,11 @@ def _references(node: DictConfig, prefix: str = "") -> Iterator[str]:
             continue
         if OmegaConf.is_interpolation(node, key):
             yield prefix + key
-        elif isinstance(value := node[key], DictConfig):
+        elif not OmegaConf.is_config(value := node[key]) or not has_references(value):
+            continue
+        elif isinstance(value, DictConfig):
             yield from _references(value, f"{prefix}{key}.")
-        elif isinstance(value, ListConfig) and any(
-            OmegaConf.is_interpolation(value, k) for k in range(len(value))
-        ):
+        elif any(OmegaConf.is_interpolation(value, k) for k in range(len(value))):
             yield prefix + key
 
 

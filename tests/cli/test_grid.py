@@ -77,7 +77,7 @@ REFUSED = {
     ("device=cpu,cuda",): "must be one value, which changes no number",
     ("dry_run=false,true",): "must be one value, which changes no number",
     ("head={width:3,option:mlp}",): "the name first",
-    ("seed=range(0,2000)", "data.n=range(1,1002)"): "2002000 runs; must be <= 1000000",
+    ("seed=range(0,2000)", "data.n=range(0,600)"): "1200000 runs; must be <= 1000000",
 }
 
 
@@ -217,5 +217,5 @@ def test_a_sweep_runs_what_it_names(tmp_path):
     folder = tmp_path / "multirun/latest"
     runs = [OmegaConf.load(path)["config"]["data"] for path in sorted(folder.glob("*/run.json"))]
     assert [(data["n"], data["T"]) for data in runs] == [(2, 2), (3, 3)]
-    again = ran(*command, cwd=tmp_path)
-    assert "2 runs: 2 done" in again.stdout
+    again = ran(*command, "dry_run=true", cwd=tmp_path)
+    assert "2 runs, 0 of them pending" in again.stdout
