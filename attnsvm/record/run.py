@@ -111,7 +111,7 @@ def read_run(folder: Path) -> dict[str, Any]:
     """
     path = folder / RUN_FILE
     with refused(""):
-        run = BEFORE_FORMATS | read_json(path, MAX_RUN_BYTES)
+        run = {**BEFORE_FORMATS, **read_json(path, MAX_RUN_BYTES)}
     try:
         if holds(run["format"], int) and run["format"] != FORMAT:
             must = f"must be {FORMAT}, {OTHER_VERSION}"
@@ -292,7 +292,7 @@ def _built(schema: type, given: Mapping[str, Any], name: str) -> Any:
 
 def _checked(schema: type, fields: Mapping[str, Any], place: str = "config.") -> Any:
     """Return an object of a schema with these fields, of which each is checked by itself."""
-    part = object.__new__(schema)
+    part: Any = object.__new__(schema)
     vars(part).update(fields)
     check_fields(part, place)
     return part
