@@ -9,7 +9,7 @@ from types import NoneType, SimpleNamespace, UnionType
 from typing import Any, Literal, get_args, get_origin
 
 from attnsvm.config import ConfigError, Quantity
-from attnsvm.config.fields import Schema, check_fields, values_before
+from attnsvm.config.fields import check_fields, values_before
 from attnsvm.config.identity import (
     OWN_PROBES,
     digest,
@@ -161,7 +161,7 @@ def _completed(run: Mapping[str, Any]) -> dict[str, Any]:
     return config
 
 
-def _with_before(schema: type[Schema] | None, given: Mapping[str, Any]) -> dict[str, Any]:
+def _with_before(schema: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     before = values_before(schema) if schema else {}
     return {**copy.deepcopy(dict(before)), **given}
 
