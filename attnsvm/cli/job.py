@@ -85,7 +85,6 @@ class _Run:
         if found.finished and not again:
             self._say(f"already done{found.reason and f', stale ({found.reason})'}, ")
             return found.state
-        place = beside(self.folder) if again else self.folder
         try:
             from attnsvm import experiment
 
@@ -94,6 +93,7 @@ class _Run:
 
                 torch.set_num_threads(int(os.environ.get("SLURM_CPUS_PER_TASK", "1")))
             parts = _told(experiment.parts(self.config), self.config)
+            place = beside(self.folder) if again else self.folder
             write(place, parts, self.origin)
             replace_by_complete(self.folder)
         except (Exception, SystemExit) as error:  # not submitit's exit, which occurs in `hand_on`

@@ -208,8 +208,8 @@ class Schema:
 
 
 @cache
-def values_before(schema: type[Schema]) -> Mapping[str, Any]:
-    """Return the value of each field that records without it have; a required one has none."""
+def values_before(schema: Any) -> Mapping[str, Any]:
+    """Return the value of each field of a schema that records without it have, if any."""
     found = {}
     for f in dataclasses.fields(schema):
         value = f.default

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from attnsvm.config.fields import Schema, values_before
+from attnsvm.config.fields import values_before
 from attnsvm.config.run import GROUPS, PROBES, SECTIONS, WITHOUT_EFFECT, RunConfig
 from attnsvm.config.sources import code_digest, content_digest, helpers
 
@@ -93,12 +93,12 @@ def differing(fields: Mapping[str, Any], options: Mapping[str, str]) -> dict[str
     return found
 
 
-def _differing(schema: type[Schema] | None, fields: Mapping[str, Any]) -> dict[str, Any]:
+def _differing(schema: Any, fields: Mapping[str, Any]) -> dict[str, Any]:
     before = values_before(schema) if schema else {}
     return {name: value for name, value in fields.items() if before.get(name, ABSENT) != value}
 
 
-def schemas_of(options: Mapping[str, str]) -> dict[str, type[Schema] | None]:
+def schemas_of(options: Mapping[str, str]) -> dict[str, Any]:
     """Return the schema of each group's option and of each section; None of a plug-in's."""
     groups = {name: known.own.get(options[name]) for name, known in GROUPS.items()}
     return {**groups, **SECTIONS}
@@ -106,11 +106,11 @@ def schemas_of(options: Mapping[str, str]) -> dict[str, type[Schema] | None]:
 
 def with_contents(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields with the sha256 of a file's content for its path, if it is here."""
-    fields = copy.deepcopy(dict(fields))
-    for node, key, content in named_files(fields):
+    copied = copy.deepcopy(dict(fields))
+    for node, key, content in named_files(copied):
         if content is not None:
             node[key] = content
-    return fields
+    return copied
 
 
 def named_files(fields: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str, str | None]]:

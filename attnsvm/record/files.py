@@ -82,11 +82,12 @@ def refused(begin: str, *kinds: type[Exception]) -> Iterator[None]:
 
     Their message, and that of every CorruptRecordError, is after `begin`.
     """
+    caught: tuple[type[Exception], ...] = (OSError, MemoryError, *kinds)
     try:
         yield
     except CorruptRecordError as error:
         raise type(error)(f"{begin}{error}") from error
-    except (OSError, MemoryError, *kinds) as error:
+    except caught as error:
         if unreadable(error):
             place = begin or f"{getattr(error, 'filename', None) or 'file system'}: "
             raise UnreadableError(f"{place}cannot be read now ({reason_of(error)})") from error

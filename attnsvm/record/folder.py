@@ -176,7 +176,13 @@ def replace_by_complete(folder: Path) -> None:
     `run.json` is moved last: after a crash in between, the next call goes on.
     """
     place = folder / BESIDE
-    if files.kind_of(place / RUN_FILE) == "a file" and read_run(place)["state"] == "done":
+    if files.kind_of(place) != "a folder":
+        return
+    try:
+        complete = read_run(place)["state"] == "done"
+    except (FileNotFoundError, files.CorruptRecordError):
+        return
+    if complete:
         for name in (*TABLES, RUN_FILE):
             with suppress(FileNotFoundError):
                 os.replace(place / name, folder / name)

@@ -9,7 +9,7 @@ from types import NoneType, SimpleNamespace, UnionType
 from typing import Any, Literal, get_args, get_origin
 
 from attnsvm.config import ConfigError, Quantity
-from attnsvm.config.fields import Schema, check_fields, values_before
+from attnsvm.config.fields import check_fields, values_before
 from attnsvm.config.identity import (
     OWN_PROBES,
     digest,
@@ -111,7 +111,7 @@ def read_run(folder: Path) -> dict[str, Any]:
     """
     path = folder / RUN_FILE
     with refused(""):
-        run = BEFORE_FORMATS | read_json(path, MAX_RUN_BYTES)
+        run = {**BEFORE_FORMATS, **read_json(path, MAX_RUN_BYTES)}
     try:
         if holds(run["format"], int) and run["format"] != FORMAT:
             must = f"must be {FORMAT}, {OTHER_VERSION}"
@@ -161,7 +161,7 @@ def _completed(run: Mapping[str, Any]) -> dict[str, Any]:
     return config
 
 
-def _with_before(schema: type[Schema] | None, given: Mapping[str, Any]) -> dict[str, Any]:
+def _with_before(schema: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     before = values_before(schema) if schema else {}
     return {**copy.deepcopy(dict(before)), **given}
 
@@ -292,7 +292,7 @@ def _built(schema: type, given: Mapping[str, Any], name: str) -> Any:
 
 def _checked(schema: type, fields: Mapping[str, Any], place: str = "config.") -> Any:
     """Return an object of a schema with these fields, of which each is checked by itself."""
-    part = object.__new__(schema)
+    part: Any = object.__new__(schema)
     vars(part).update(fields)
     check_fields(part, place)
     return part

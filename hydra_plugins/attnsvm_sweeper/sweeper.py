@@ -157,7 +157,7 @@ class AttnsvmSweeper(Sweeper):
         pending = begin_sweep(self.folder, *on_record, OmegaConf.to_yaml(self.composed), again)
         with progress(self.folder, pending, done=len(cells) - len(pending)):
             self._launch(unobstructed(self.folder, pending))
-        complete = FINISHED
+        complete: tuple[str, ...] = FINISHED
         if again:  # what was not made again is still on record
             names, complete = names_on_record(self.folder, configs), ("done",)
             write_plan(self.folder, _renamed(cells, names), _renamed(fields, names))

@@ -42,7 +42,7 @@ from tests.command import SMALL, ran
 from tests.config.test_config import composed
 from tests.faults import configs, die_at, finished, in_child, parts, prepared
 from tests.quick import quick
-from tests.record.odd import parquet, replace_file, with_checksum, with_field
+from tests.record.odd import PLACED, parquet, place, replace_file, with_checksum, with_field
 
 FORMAT_1 = Path(__file__).with_name("format1")
 RUNS = sorted(path.parent for path in FORMAT_1.rglob(RUN_FILE))
@@ -383,6 +383,23 @@ def test_a_stale_record_that_is_to_be_made_again_stays_until_that_is_complete(
     assert files(run)[RUN_FILE] != before[RUN_FILE]
     assert job.perform(config, run, [], in_sweep=True, rerun=True) == "done"
     assert len(made) == 1
+
+
+@pytest.mark.parametrize("kind", [*PLACED, "garbage"])
+def test_something_else_in_the_place_of_the_folder_of_the_new_record(kind, run, made):
+    rewritten(run, numbers=0)
+    before = files(run)
+    (config,) = [one for one in configs() if run_name(one) == run.name]
+    if kind == "garbage":
+        (run / BESIDE).mkdir()
+        (run / BESIDE / RUN_FILE).write_bytes(b"{}")
+    else:
+        place(run / BESIDE, kind)
+    assert job.perform(config, run, [], in_sweep=True) == "stale"
+    ended = job.perform(config, run, [], in_sweep=True, rerun=True)
+    assert ended in ("done", "failed")
+    if ended == "failed":
+        assert {name: (run / name).read_bytes() for name in before} == before
 
 
 @pytest.mark.parametrize("after", [False, True])
