@@ -13,8 +13,8 @@ from attnsvm.record.columns import key_columns
 from attnsvm.record.folder import read_record
 from attnsvm.record.run import recorded_config
 from attnsvm.record.schema import RunRecord
-from attnsvm.verify.comparison import Comparison, sheet
-from attnsvm.verify.rounding import NUDGES, Instance, Rerun
+from attnsvm.verify.comparison import sheet
+from attnsvm.verify.rounding import ROUNDS, Instance, Rerun
 from attnsvm.verify.stored import Refusal
 from attnsvm.verify.trusted import with_files_beside
 
@@ -48,7 +48,7 @@ def retrained(folder: Path, count: int) -> Retrained:
         return result
     seeds = np.random.default_rng().permutation(record.trials["seed"].unique())[:count]
     stages, seeds = stages_of(config), sorted(seeds.tolist())
-    size = max(1, stages.chunk_size(stages.draw(1, config.seed)) // (1 + len(NUDGES)))
+    size = max(1, stages.chunk_size(stages.draw(1, config.seed)) // (1 + ROUNDS[0][0]))
     for first in range(0, len(seeds), size):
         rerun = Rerun(stages, seeds[first : first + size])
         for seed in rerun.seeds:
@@ -63,15 +63,11 @@ def _compare(stated: RunRecord, again: Instance, result: Retrained) -> None:
     key, rows = key_columns(stated.trials), len(stated.trials)
     numbers = sheet(stated.trials, stated.history, stated.solutions, key)
     result.compared += rows
-    form = Comparison([again.values]).form_refusal(numbers)
-    if not form and again.is_equal(numbers):
+    if again.is_equal(numbers):
         result.repeated += rows
         return
-    result.undecidable += rows * bool(again.undecidable)
-    if form:
-        wrong = [] if "status" in again.undecidable else [form]
-    else:
-        wrong = list(again.differences(numbers))
+    wrong, undecidable = again.compared(numbers)
+    result.undecidable += rows * undecidable
     result.refusals += [("retrained", again.seed, why) for why in wrong]
 
 
