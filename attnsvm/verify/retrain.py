@@ -3,8 +3,10 @@
 It proves what no arithmetic on the record can: that the stored weights are what training gives.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +18,7 @@ from attnsvm.record.schema import RunRecord
 from attnsvm.verify.comparison import sheet
 from attnsvm.verify.rounding import ROUNDS, Instance, Rerun
 from attnsvm.verify.stored import Refusal
-from attnsvm.verify.trusted import with_files_beside
+from attnsvm.verify.trusted import Unknown, with_files_beside
 
 
 @dataclass
@@ -25,12 +27,14 @@ class Retrained:
 
     Of `compared` rows `repeated` have every bit of the record, and `undecidable` are of instances
     of which rounding decides a word or a count; `refusals` are what differs by more than rounding.
+    `reason` says why nothing was compared.
     """
 
     compared: int = 0
     repeated: int = 0
     undecidable: int = 0
     refusals: list[Refusal] = field(default_factory=list)
+    reason: str = ""
 
 
 def retrained(folder: Path, count: int) -> Retrained:
@@ -41,11 +45,12 @@ def retrained(folder: Path, count: int) -> Retrained:
     those of a plug-in, whose code is not run, and untrained ones.
     """
     record, run = read_record(folder)
-    config = replace(recorded_config(with_files_beside(run, folder)), device="auto")
+    run = with_files_beside(run, folder)
+    config = replace(recorded_config(run), device="auto")
     config = replace(config, selection=replace(config.selection, until_accepted=False))
+    if reason := _reason(run, config.selection.tokens):
+        return Retrained(reason=reason)
     result = Retrained()
-    if config.extensions or config.selection.tokens == "optimal":
-        return result
     seeds = np.random.default_rng().permutation(record.trials["seed"].unique())[:count]
     stages, seeds = stages_of(config), sorted(seeds.tolist())
     size = max(1, stages.chunk_size(stages.draw(1, config.seed)) // (1 + ROUNDS[0][0]))
@@ -56,6 +61,16 @@ def retrained(folder: Path, count: int) -> Retrained:
             if _is_same_draw(stated, again.record):
                 _compare(stated, again, result)
     return result
+
+
+def _reason(run: Mapping[str, Any], tokens: str) -> str:
+    """Return why a run cannot be run again, "" if it can."""
+    unknown = Unknown.of(run)
+    if tokens == "optimal":
+        return "nothing was trained"
+    if unknown.groups or run["config"]["extensions"]:
+        return "the code of a plug-in is not run"
+    return unknown.files
 
 
 def _compare(stated: RunRecord, again: Instance, result: Retrained) -> None:
