@@ -200,7 +200,9 @@ def _ray(ax: Axes, ray: "pd.Series[Any]", colour: str, reach: float) -> None:
     if length == 0:
         return  # the SVM predicts no direction for this sample
     end = 3 * reach * w / length
-    ax.plot([0, end[0]], [0, end[1]], color=colour, linestyle=DASHES[ray["svm_norm"]], linewidth=1.1)
+    ax.plot(
+        [0, end[0]], [0, end[1]], color=colour, linestyle=DASHES[ray["svm_norm"]], linewidth=1.1
+    )
     if ray["svm_norm"] == "frobenius":
         foot = ray["offset"] * w / length**2
         along = np.array([-w[1], w[0]]) / length
