@@ -261,7 +261,7 @@ class Stages:
             separated = svms.separate(batch, selected, self.norms, m, solve)
         if not self.config.svm.published:
             return separated
-        with self._timed("published", "solving as published"):
+        with self._timed("published", "published method"):
             published = svms.solve_as_published(batch, selected, self.norms)
         return dataclasses.replace(separated, findings=separated.findings | published)
 

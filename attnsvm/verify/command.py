@@ -147,6 +147,7 @@ def _print_proof(name: str, proof: RunProof) -> None:
     words = [f"{proof.instances} instances", *words, f"{len(proof.refusals)} refused"]
     if (again := proof.retrained) is not None:
         parts = [f"{again.repeated} equal in every bit"] * bool(again.compared)
+        parts += [again.reason] * bool(again.reason)
         parts += [f"{again.undecidable} not decidable across machines"] * bool(again.undecidable)
         words.append(f"{again.compared} trained again" + f" ({', '.join(parts)})" * bool(parts))
     if proof.close:

@@ -3,8 +3,10 @@
 It proves what no arithmetic on the record can: that the stored weights are what training gives.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -13,10 +15,10 @@ from attnsvm.record.columns import key_columns
 from attnsvm.record.folder import read_record
 from attnsvm.record.run import recorded_config
 from attnsvm.record.schema import RunRecord
-from attnsvm.verify.comparison import Comparison, sheet
-from attnsvm.verify.rounding import NUDGES, Instance, Rerun
+from attnsvm.verify.comparison import sheet
+from attnsvm.verify.rounding import ROUNDS, Instance, Rerun
 from attnsvm.verify.stored import Refusal
-from attnsvm.verify.trusted import with_files_beside
+from attnsvm.verify.trusted import Unknown, with_files_beside
 
 
 @dataclass
@@ -25,12 +27,14 @@ class Retrained:
 
     Of `compared` rows `repeated` have every bit of the record, and `undecidable` are of instances
     of which rounding decides a word or a count; `refusals` are what differs by more than rounding.
+    `reason` says why nothing was compared.
     """
 
     compared: int = 0
     repeated: int = 0
     undecidable: int = 0
     refusals: list[Refusal] = field(default_factory=list)
+    reason: str = ""
 
 
 def retrained(folder: Path, count: int) -> Retrained:
@@ -41,14 +45,15 @@ def retrained(folder: Path, count: int) -> Retrained:
     those of a plug-in, whose code is not run, and untrained ones.
     """
     record, run = read_record(folder)
-    config = replace(recorded_config(with_files_beside(run, folder)), device="auto")
+    run = with_files_beside(run, folder)
+    config = replace(recorded_config(run), device="auto")
     config = replace(config, selection=replace(config.selection, until_accepted=False))
+    if reason := _reason(run, config.selection.tokens):
+        return Retrained(reason=reason)
     result = Retrained()
-    if config.extensions or config.selection.tokens == "optimal":
-        return result
     seeds = np.random.default_rng().permutation(record.trials["seed"].unique())[:count]
     stages, seeds = stages_of(config), sorted(seeds.tolist())
-    size = max(1, stages.chunk_size(stages.draw(1, config.seed)) // (1 + len(NUDGES)))
+    size = max(1, stages.chunk_size(stages.draw(1, config.seed)) // (1 + ROUNDS[0][0]))
     for first in range(0, len(seeds), size):
         rerun = Rerun(stages, seeds[first : first + size])
         for seed in rerun.seeds:
@@ -58,20 +63,26 @@ def retrained(folder: Path, count: int) -> Retrained:
     return result
 
 
+def _reason(run: Mapping[str, Any], tokens: str) -> str:
+    """Return why a run cannot be run again, "" if it can."""
+    unknown = Unknown.of(run)
+    if tokens == "optimal":
+        return "nothing was trained"
+    if unknown.groups or run["config"]["extensions"]:
+        return "the code of a plug-in is not run"
+    return unknown.files
+
+
 def _compare(stated: RunRecord, again: Instance, result: Retrained) -> None:
     """Add an instance to the result."""
     key, rows = key_columns(stated.trials), len(stated.trials)
     numbers = sheet(stated.trials, stated.history, stated.solutions, key)
     result.compared += rows
-    form = Comparison([again.values]).form_refusal(numbers)
-    if not form and again.is_equal(numbers):
+    if again.is_equal(numbers):
         result.repeated += rows
         return
-    result.undecidable += rows * bool(again.undecidable)
-    if form:
-        wrong = [] if "status" in again.undecidable else [form]
-    else:
-        wrong = list(again.differences(numbers))
+    wrong, undecidable = again.compared(numbers)
+    result.undecidable += rows * undecidable
     result.refusals += [("retrained", again.seed, why) for why in wrong]
 
 

@@ -16,8 +16,8 @@ from . import CellAxes, Figure, SweepFrames, Tables
 from ._numbers import arrays_of, drawn_again
 
 HEAD = ["at_layer", "at_head"]
-COLUMNS = ["seed", "sentence", "token", "attention", "selected", "support", "word", "of_query"]
-FRAMES = {"support": style.PALETTE[1], "selected": style.PALETTE[0]}
+COLUMNS = ["seed", "sentence", "token", "attention", "selected", "is_support", "word", "of_query"]
+FRAMES = {"is_support": style.PALETTE[1], "selected": style.PALETTE[0]}
 SENTENCES = 12
 """Largest number of sentences in the figure; the table has all of them."""
 
@@ -62,7 +62,7 @@ def of_instance(
     support = (margin <= 1 + 1e-6) & at["mask"] & ~is_chosen
     return [
         {"seed": int(at["seeds"]), "sentence": i, "token": t, "attention": s[i, t],
-         "selected": bool(is_chosen[i, t]), "support": bool(support[i, t]),
+         "selected": bool(is_chosen[i, t]), "is_support": bool(support[i, t]),
          "word": words[i][t] if words else "", "of_query": words[i][queries[i]] if words else ""}
         for i, t in np.ndindex(*s.shape)
     ]  # fmt: skip
@@ -95,7 +95,10 @@ def figure(tables: Tables, axes: CellAxes) -> Figure:
                 corner = one["token"] + 0.04, one["sentence"] + 0.08
                 ax.add_patch(Rectangle(corner, 0.92, 0.84, fill=False, ec=colour, lw=1.1))
     ax.set(xlabel="token", ylabel="query" if any(queries) else "sentence")
-    handles = [Line2D([], [], color=colour, lw=2, label=name) for name, colour in FRAMES.items()]
+    handles = [
+        Line2D([], [], color=colour, lw=2, label=name.removeprefix("is_"))
+        for name, colour in FRAMES.items()
+    ]
     ax.legend(handles=handles, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2)
     return fig
 

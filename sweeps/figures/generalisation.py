@@ -23,11 +23,11 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     trials = frames.trials
     trained = trials[trials["status"].isin(TRAINED)]
     solved = trials[(trials["convergence"] == "global") & (trials["frobenius_status"] == "solved")]
-    margins = solved.assign(margin=1 / solved["frobenius_objective"])
-    margins = margins.reindex(columns=[*by, "seed", "margin", *MEASURED])
+    margins = solved.assign(svm_margin=1 / solved["frobenius_objective"])
+    margins = margins.reindex(columns=[*by, "seed", "svm_margin", *MEASURED])
     ranks = []
     for key, part in margins.groupby(by, dropna=False, sort=True):
-        used = part[["margin", "held_out_optimal"]].dropna()
+        used = part[["svm_margin", "held_out_optimal"]].dropna()
         ranks.append([*key, len(used), *statistics.rank_correlation(*used.to_numpy(float).T)])
     columns = [*by, "used", "rank_correlation", "low", "high"]
     return {
@@ -73,7 +73,7 @@ def _over_margin(tables: Tables, axes: CellAxes) -> Figure:
     table = table[table["parameterization"] == "w"]
     names = {n: f"$n={number(n)}$" for n in sorted(table["n"].unique())}
     return _by_signal(
-        table.assign(used=1, curve=named(table["n"], names)), "margin", "held_out_optimal",
+        table.assign(used=1, curve=named(table["n"], names)), "svm_margin", "held_out_optimal",
         mark=points, x_label=r"margin $1/\|W_{\mathrm{mm}}\|_F$",
     )[0]  # fmt: skip
 

@@ -27,19 +27,19 @@ SUMMED = ["trials", "used", "nothing", *COUNTED]
 def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     """Return the mean ranks with their spread and the shares of instances without a solution.
 
-    One row per (other varying keys, n, T, d, method, norm). `used` instances enter the mean;
-    `nothing` is the number without a solution: certified infeasible, or, for the published way,
-    without a matrix from the solver (recorded as rank 1 and included in the mean).
+    One row per (other varying keys, n, T, d, method, svm_norm); of a method and a norm that no run
+    has, none. `used` instances enter the mean; `nothing` is the number without a solution:
+    certified infeasible, or, for the published way, without a matrix from the solver (recorded as
+    rank 1 and included in the mean).
     """
     trials = frames.trials
     by = [*frames.axes.besides(*X), *X]
     parts = [
-        _row_per_cell(instances(trials, norm), by).assign(method=method, norm=norm)
-        for method, instances, column in (
-            ("certified", _certified, "{}_status"), ("published", _published, "published_{}_rank")
-        )
-        for norm in DASHES if column.format(norm) in trials
-    ]  # fmt: skip
+        _row_per_cell(instances(trials, norm), by).assign(method=method, svm_norm=norm)
+        for method, (instances, status) in WAYS.items()
+        for norm in DASHES
+        if trials.get(status.format(norm), pd.Series(dtype=object)).replace("", None).notna().any()
+    ]
     return {"rank_vs_d": joined(parts, [*by, "method"])}
 
 
@@ -58,6 +58,13 @@ def _published(trials: pd.DataFrame, norm: str) -> pd.DataFrame:
     nothing = ~status.isin(("optimal", "optimal_inaccurate")).astype("boolean")  # no matrix
     left_out = rank.isna().map({True: "set_aside", False: ""})
     return trials.assign(rank=rank, nothing=nothing.where(rank.notna()), left_out=left_out)
+
+
+WAYS = {
+    "certified": (_certified, "{}_status"),
+    "published": (_published, "published_{}_status"),
+}
+"""Method -> its ranks and the column of its statuses, empty where a run does without it."""
 
 
 def _row_per_cell(trials: pd.DataFrame, by: list[str]) -> pd.DataFrame:
@@ -103,7 +110,7 @@ def _ranks(series: str, tables: Tables, axes: CellAxes) -> Figure:
 def _shares(tables: Tables, axes: CellAxes) -> Figure:
     """Return a panel for each T and n, with a legend of its own; all norms have these shares."""
     table = _points(tables["rank_vs_d"], "nothing_").query("method == 'certified'")
-    table = table[table["norm"] == table["norm"].min()].assign(used=table["trials"])
+    table = table[table["svm_norm"] == table["svm_norm"].min()].assign(used=table["trials"])
     fig, grid = facets(
         table, "at", "share", hue="curve", col="title", panels=Panel("infeasible", "share"),
         looks=_looks(table), x_label=column("d"), ticks=table["d"],
@@ -126,7 +133,7 @@ def _points(table: pd.DataFrame, prefix: str) -> pd.DataFrame:
         several = table.groupby(fixed, dropna=False)[series].transform("nunique") > 1
         title = f"${fixed}=" + table[fixed].map(number) + "$"
         panels = table.assign(varies=series, of=table[series], title=title)
-        parts.append(panels[several].sort_values([fixed, series, "norm"], kind="stable"))
+        parts.append(panels[several].sort_values([fixed, series, "svm_norm"], kind="stable"))
         alone &= ~several
     title = "$T=" + table["T"].map(number) + ", n=" + table["n"].map(number) + "$"
     parts.append(table.assign(varies="n", of=table["n"], title=title)[alone])
@@ -135,7 +142,7 @@ def _points(table: pd.DataFrame, prefix: str) -> pd.DataFrame:
     middle = (1 + place.groupby(points["varies"]).transform("max")) / 2
     return points.assign(
         at=points["d"] + 0.14 * (place - middle),
-        curve=points["varies"] + "=" + points["of"].map(number) + "|" + points["norm"],
+        curve=points["varies"] + "=" + points["of"].map(number) + "|" + points["svm_norm"],
     )
 
 
@@ -167,7 +174,7 @@ def _mark(ax: Axes, rows: pd.DataFrame, x: str, statistic: str, look: Look) -> N
 def _small_print(tables: Tables, axes: CellAxes) -> list[str]:
     table = tables["rank_vs_d"]
     certified, published = (table[table["method"] == method] for method in METHODS)
-    parts = [("certified", norm, cells) for norm, cells in certified.groupby("norm")]
+    parts = [("certified", norm, cells) for norm, cells in certified.groupby("svm_norm")]
     parts += [("published", "", published)] if len(published) else []
     words = CAPTIONS["rank_vs_d_counts"]
     return [

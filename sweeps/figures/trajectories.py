@@ -92,9 +92,9 @@ def _scene(arrays: Mapping[str, np.ndarray]) -> dict[str, pd.DataFrame]:
         if W is not None and np.isfinite(W).all():
             ray = Z @ W.T
             reach = np.einsum("nd,nd->n", X[np.arange(n), selected], ray)
-            rays.append(pd.DataFrame({"norm": norm, "sample": np.arange(n), "x": ray[:, 0],
+            rays.append(pd.DataFrame({"svm_norm": norm, "sample": np.arange(n), "x": ray[:, 0],
                                       "y": ray[:, 1], "offset": reach - 0.5}))  # fmt: skip
-    columns = ["norm", "sample", "x", "y", "offset"]
+    columns = ["svm_norm", "sample", "x", "y", "offset"]
     return {"tokens": tokens, "paths": paths, "rays": joined(rays, columns)}
 
 
@@ -200,8 +200,10 @@ def _ray(ax: Axes, ray: "pd.Series[Any]", colour: str, reach: float) -> None:
     if length == 0:
         return  # the SVM predicts no direction for this sample
     end = 3 * reach * w / length
-    ax.plot([0, end[0]], [0, end[1]], color=colour, linestyle=DASHES[ray["norm"]], linewidth=1.1)
-    if ray["norm"] == "frobenius":
+    ax.plot(
+        [0, end[0]], [0, end[1]], color=colour, linestyle=DASHES[ray["svm_norm"]], linewidth=1.1
+    )
+    if ray["svm_norm"] == "frobenius":
         foot = ray["offset"] * w / length**2
         along = np.array([-w[1], w[0]]) / length
         ax.axline(foot, foot + along, color=colour, linewidth=2.5, alpha=0.16, zorder=1)
