@@ -1,5 +1,7 @@
 """The versions of the code that computed a record, and of the record."""
 
+from collections.abc import Mapping
+
 __version__ = "0.1.0"
 
 FORMAT = 1
@@ -10,3 +12,6 @@ NUMBERS = 1
 
 A record with another one is stale. Those made before numbers had a version count as 0.
 """
+
+CHANGED: Mapping[int, tuple[str, ...]] = {1: ("_kappa",)}
+"""Version of the numbers -> the ends of the names of the columns that mean something else since."""

@@ -12,6 +12,7 @@ import numpy as np
 from attnsvm.config.fields import OneOf
 from attnsvm.config.groups import is_transformer, one_layer_problems
 from attnsvm.display.pace import each
+from attnsvm.config.version import CHANGED
 from attnsvm.record import CorruptRecordError, columns
 from attnsvm.record.folder import read_record
 from attnsvm.record.run import recorded_config
@@ -103,7 +104,9 @@ class _Prover:
         steps: Any = tuple(map(float, self.steps))
         self.allowed["selected_since"] = OneOf(steps)
         self.undecided: set[str] = set()
-        self.newer = set(record.lacking)
+        ends = tuple(end for k, ends in CHANGED.items() if k > run["numbers"] for end in ends)
+        changed = (name for name in record.trials if name.endswith(ends))
+        self.newer = {*record.lacking, *changed}
 
     def _steps(self) -> list[float]:
         """Return the steps of the snapshots; those of a plug-in are read from the history."""
@@ -142,7 +145,7 @@ class _Prover:
         open_ = bool(proof.proved["undecided"])
         proof.trusted += trusted(self.config, self.unknown, open_)
         proof.trusted += sorted(f"{name} where rounding decides it" for name in self.undecided)
-        proof.trusted += sorted(f"{name}, which is newer than the record" for name in self.newer)
+        proof.trusted += sorted(f"{name}, of another version" for name in self.newer)
 
     def _refuse(self, what: str, row: Mapping[str, Any] | None, reason: str) -> None:
         if row and self.layered:
