@@ -136,13 +136,17 @@ def summed(term: Callable[..., Tensor], *given: Tensor) -> Tensor:
     return total
 
 
+PLAIN = [Tensor, Parameter]
+"""The classes of tensors whose values are the entries that they store."""
+
+
 def check_plain(name: str, tensor: Tensor) -> None:
     """Raise ConfigError unless the values of a tensor are the entries that it stores.
 
     Those of other layouts, and of subclasses but parameters, are not.
     """
     kind = type(tensor)
-    if kind not in (Tensor, Parameter):
+    if kind not in PLAIN:
         raise ConfigError(f"{name}: {kind.__module__}.{kind.__qualname__}; must be a torch.Tensor")
     if tensor.layout != torch.strided or tensor.is_nested or tensor.is_quantized:
         layout = "nested" if tensor.is_nested else tensor.layout

@@ -65,8 +65,7 @@ def solve_least_norm(
     SvmSolution
         W (B, p, q); multipliers, ray and `support` (B, N + M), rows of A first. `unconstrained`
         where W = 0 is feasible, `infeasible` with a ray also where equalities contradict each
-        other, `undecided` where the bracket is open, as for an equality that is written as two
-        inequalities with b = 0.
+        other, `undecided` where the bracket is open.
 
     Raises
     ------

@@ -11,8 +11,8 @@ import numpy as np
 
 from attnsvm.config.fields import OneOf
 from attnsvm.config.groups import is_transformer, one_layer_problems
-from attnsvm.display.pace import each
 from attnsvm.config.version import CHANGED
+from attnsvm.display.pace import each
 from attnsvm.record import CorruptRecordError, columns
 from attnsvm.record.folder import read_record
 from attnsvm.record.run import recorded_config

@@ -162,7 +162,7 @@ def test_verdicts_are_those_of_scaled_instances(tmp_path):
 def test_the_command_runs_judges_and_lists(folder, tmp_path, capsys, monkeypatch):
     claim = made()
     shutil.copytree(folder / "tiny", tmp_path / "tiny")
-    monkeypatch.setattr(f"{COMMAND}.perform", lambda runs, *_: [(runs[0], "")])
+    monkeypatch.setattr(f"{COMMAND}.perform", lambda runs, *_: (pair for pair in [(runs[0], "")]))
     monkeypatch.setattr(f"{COMMAND}.all_claims", lambda: [claim])
     for name, told in (([], "not tested yet"), (["one"], "holds on all 6"), ([], "holds on all 6")):
         assert main([*name, "--directory", str(tmp_path)]) == 0

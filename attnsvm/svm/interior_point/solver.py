@@ -67,6 +67,7 @@ def solve(problem: SvmProblem, norm: Norm) -> Candidate:
     W, a = torch.full_like(start.W, torch.nan), torch.full_like(start.multipliers, torch.nan)
     margins = torch.where(_clear(problem, start.W), problem.margins(start.W), torch.inf)
     known = start.W.isfinite().all(dim=(1, 2)) & start.W.any(-1).any(-1)
+    known &= check_ray(problem, start.ray)[1] < RAY_RATIO
     index = (known & (margins.amin(dim=1) > 0)).nonzero()[:, 0]
     if index.numel():
         part = problem.take(index)
