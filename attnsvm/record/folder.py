@@ -163,15 +163,19 @@ def write(folder: Path, parts: Iterable[RunRecord], origin: Mapping[str, Any]) -
 
 
 def beside(folder: Path) -> Path:
-    """Return a new folder in that of a run, for the record that is to replace the one there."""
+    """Return a new folder in that of a run, for the record that is to replace the one there.
+
+    FileExistsError if something else than a folder lies in its place.
+    """
     place = folder / BESIDE
-    shutil.rmtree(place, ignore_errors=True)
+    if files.kind_of(place) == "a folder":  # a pipe would block for ever
+        shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
     return place
 
 
 def replace_by_complete(folder: Path) -> None:
-    """Replace the record in `folder` by that in its folder `BESIDE`, if that one is complete.
+    """Replace the record in `folder` by that in its folder `BESIDE`; remove an incomplete one.
 
     `run.json` is moved last: after a crash in between, the next call goes on.
     """
@@ -180,13 +184,14 @@ def replace_by_complete(folder: Path) -> None:
         return
     try:
         complete = read_run(place)["state"] == "done"
-    except (FileNotFoundError, files.CorruptRecordError):
+    except FileNotFoundError:
+        complete = False
+    except files.CorruptRecordError:
         return
-    if complete:
-        for name in (*TABLES, RUN_FILE):
-            with suppress(FileNotFoundError):
-                os.replace(place / name, folder / name)
-        shutil.rmtree(place)
+    for name in (*TABLES, RUN_FILE) if complete else ():
+        with suppress(FileNotFoundError):
+            os.replace(place / name, folder / name)
+    shutil.rmtree(place, ignore_errors=True)
 
 
 def write_failure(
