@@ -67,7 +67,7 @@ def certify(
     """
     norm = norm_of(norm)
     a, lower, sigma_dual = lower_bound(problem, candidate.multipliers, norm)
-    W, min_margin, residual, sigma, upper, kappa = _primal(problem, candidate.W, lower, norm, gap)
+    W, min_margin, residual, sigma, upper, kappa = primal(problem, candidate.W, lower, norm, gap)
     kappa = torch.maximum(kappa, _dual_condition(problem, a))
     if not (found := upper.isfinite()).all():
         W[~found], min_margin[~found], kappa[~found] = torch.nan, -torch.inf, torch.inf
@@ -94,23 +94,23 @@ def certify(
     )
 
 
-def _primal(problem: SvmProblem, W: Tensor, lower: Tensor, norm: Norm, gap: float) -> Primal:
+def primal(problem: SvmProblem, W: Tensor, lower: Tensor, norm: Norm, gap: float) -> Primal:
     """Return the better of two proofs: all separating rows scale W, or those that are not faint.
 
     The second one is tried where the first one does not reach `gap`.
     """
     scaling = problem.separating & problem.homogeneous[:, None]
-    primal = _primal_of(problem, W, norm, scaling)
+    proof = _primal_of(problem, W, norm, scaling)
     clear = scaling & ~problem.faint(W, gap)
-    wide = ~(primal.accuracy(lower) <= gap) & ~problem.relieved
+    wide = ~(proof.accuracy(lower) <= gap) & ~problem.relieved
     index = (wide & (clear != scaling).any(dim=1)).nonzero()[:, 0]
     if not index.numel():
-        return primal
+        return proof
     other = _primal_of(problem.take(index), W[index], norm, clear[index])
-    worse = ~(primal.accuracy(lower)[index] <= other.accuracy(lower[index]))
-    for best, of_other in zip(primal, other, strict=True):
+    worse = ~(proof.accuracy(lower)[index] <= other.accuracy(lower[index]))
+    for best, of_other in zip(proof, other, strict=True):
         best[index[worse]] = of_other[worse]
-    return primal
+    return proof
 
 
 def _primal_of(problem: SvmProblem, W: Tensor, norm: Norm, scaling: Tensor) -> Primal:
