@@ -96,7 +96,7 @@ def _ranks(series: str, tables: Tables, axes: CellAxes) -> Figure:
     """Return a panel for each method, and a row for each T, or n, if n, or T, varies."""
     table = _points(tables["rank_vs_d"], "rank_").query("varies == @series")
     table = table.assign(method=named(table["method"], METHODS))
-    keys = {SVMS[norm]: {"color": style.INK, "linestyle": dash} for norm, dash in DASHES.items()}
+    keys = {SVMS[norm]: {"color": style.INK, "linestyle": DASHES[norm]} for norm in _norms(table)}
     fig, grid = facets(
         table, "at", "mean", hue="curve", row="title", col="method", mark=_mark, also=keys,
         panels=Panel("mean rank", "from_zero"), looks=_looks(table), x_label=column("d"),
@@ -146,20 +146,26 @@ def _points(table: pd.DataFrame, prefix: str) -> pd.DataFrame:
     )
 
 
+def _norms(points: pd.DataFrame) -> list[str]:
+    """Return the norms of the SVMs of some rows, in the order of `DASHES`."""
+    return [norm for norm in DASHES if norm in set(points["svm_norm"])]
+
+
 def _looks(points: pd.DataFrame) -> dict[str, Look]:
     """Return the look of each curve: the first ones are the widest."""
     found: dict[str, Look] = {}
+    norms = _norms(points)
     for series, part in points.groupby("varies"):
         values = sorted(part["of"].unique())
         looks = looks_of(values)
-        for (k, value), (norm, dash) in product(enumerate(values), DASHES.items()):
+        for (k, value), norm in product(enumerate(values), norms):
             solid, colour = norm == "frobenius", looks[value]["color"]
             width = 1.0 + 0.9 * min(len(values) - 1 - k, 6)
             found[f"{series}={number(value)}|{norm}"] = {
-                **looks[value], "linestyle": dash, "linewidth": width if solid else 1.2,
+                **looks[value], "linestyle": DASHES[norm], "linewidth": width if solid else 1.2,
                 "markersize": 1.6 + width, "markerfacecolor": colour if solid else "white",
                 "markeredgecolor": colour, "markeredgewidth": 0.8,
-                "label": f"${series}={number(value)}$" if solid else "_",
+                "label": f"${series}={number(value)}$" if norm == norms[0] else "_",
             }  # fmt: skip
     return found
 
