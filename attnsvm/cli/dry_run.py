@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -105,7 +106,8 @@ def size(config: RunConfig, part: str) -> int:
     numbers = floats(config)
     if not part.startswith(PUBLISHED):
         return numbers
-    n, d = int(config.data.n), int(config.data.d)
+    data: Any = config.data
+    n, d = int(data.n), int(data.d)
     return max(numbers - n * d, d) * d**3
 
 

@@ -45,14 +45,14 @@ def retrained(folder: Path, count: int) -> Retrained:
     those of a plug-in, whose code is not run, and untrained ones.
     """
     record, run = read_record(folder)
-    run = with_files_beside(run, folder)
-    config = replace(recorded_config(run), device="auto")
+    moved = with_files_beside(run, folder)
+    config = replace(recorded_config(moved), device="auto")
     config = replace(config, selection=replace(config.selection, until_accepted=False))
-    if reason := _reason(run, config.selection.tokens):
+    if reason := _reason(moved, config.selection.tokens):
         return Retrained(reason=reason)
     result = Retrained()
-    seeds = np.random.default_rng().permutation(record.trials["seed"].unique())[:count]
-    stages, seeds = stages_of(config), sorted(seeds.tolist())
+    chosen = np.random.default_rng().permutation(record.trials["seed"].unique())[:count]
+    stages, seeds = stages_of(config), sorted(chosen.tolist())
     size = max(1, stages.chunk_size(stages.draw(1, config.seed)) // (1 + ROUNDS[0][0]))
     for first in range(0, len(seeds), size):
         rerun = Rerun(stages, seeds[first : first + size])

@@ -8,6 +8,7 @@ from inputs that are changed in their last bits, and what changes shows what rou
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -78,7 +79,9 @@ class Rerun:
 def _joined(batches: Sequence[ProblemBatch]) -> ProblemBatch:
     first = batches[0]
     names = ("X", "Z", "Y", "mask", "seeds")
-    tensors = {name: torch.cat([getattr(one, name) for one in batches]) for name in names}
+    tensors: dict[str, Any] = {
+        name: torch.cat([getattr(one, name) for one in batches]) for name in names
+    }
     parameters = {
         name: torch.cat([one.head_parameters[name] for one in batches])
         for name in first.head_parameters

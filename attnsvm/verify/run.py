@@ -105,7 +105,7 @@ class _Prover:
         self.allowed["selected_since"] = OneOf(steps)
         self.undecided: set[str] = set()
         ends = tuple(end for k, ends in CHANGED.items() if k > run["numbers"] for end in ends)
-        changed = (name for name in record.trials if name.endswith(ends))
+        changed = (str(name) for name in record.trials if str(name).endswith(ends))
         self.newer = {*record.lacking, *changed}
 
     def _steps(self) -> list[float]:

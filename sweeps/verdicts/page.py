@@ -7,7 +7,7 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from itertools import groupby
 from pathlib import Path
@@ -41,7 +41,7 @@ def command(runs: Runs, directory: Path, overrides: Sequence[str] = ()) -> list[
 
 def perform(
     runs: Sequence[Runs], directory: Path, overrides: Sequence[str], at_once: int
-) -> Iterator[tuple[Runs, str]]:
+) -> Generator[tuple[Runs, str], None, None]:
     """Make the records that are missing; yield runs as they end, with their error or "".
 
     Each is recorded in the folder `directory`/NAME; `overrides` are for all, such as another
