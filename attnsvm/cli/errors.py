@@ -33,10 +33,23 @@ EXTRAS = {"submitit_slurm": "slurm", "submitit_local": "slurm"}
 EXTRAS |= {name: name for name in ("joblib", "optuna", "colorlog")}
 """Option of a group of Hydra's own section -> the extra of attnsvm that installs it."""
 
-FLAGS = ("--help -h", "--version", "--columns", "--multirun -m", "--run -r", "--resolve",
-         "--shell-completion -sc", "--hydra-help")  # fmt: skip
-VALUED = ("--cfg -c", "--config-dir -cd", "--config-name -cn", "--config-path -cp",
-          "--package -p")  # fmt: skip
+FLAGS = (
+    "--help -h",
+    "--version",
+    "--columns",
+    "--multirun -m",
+    "--run -r",
+    "--resolve",
+    "--shell-completion -sc",
+    "--hydra-help",
+)
+VALUED = (
+    "--cfg -c",
+    "--config-dir -cd",
+    "--config-name -cn",
+    "--config-path -cp",
+    "--package -p",
+)
 """Flags without and with a value, Hydra's and ours; besides, --info may have one."""
 
 WORDS = (*(names.split()[0] for names in (*FLAGS, *VALUED)), "--info", "cite RUN", "export RUN")

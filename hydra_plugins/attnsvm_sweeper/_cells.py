@@ -67,9 +67,10 @@ class CellComposer:
         """Return the config of the chosen options with its values set; None at an error."""
         groups = master.hydra.runtime.choices
         values = [  # a dict sets values, even if its key is a group
-            override for override in overrides
+            override
+            for override in overrides
             if override.key_or_group not in groups or isinstance(override.value(), dict)
-        ]  # fmt: skip
+        ]
         options = tuple(str(one.input_line) for one in overrides if one not in values)
         if options not in self._composed:
             first = self._loader.load_sweep_config(master, list(options))

@@ -26,8 +26,12 @@ def in_shell(command: str, cwd: Path, **variables: str) -> subprocess.CompletedP
     env = environment() | variables
     return subprocess.run(
         ["bash", "-o", "pipefail", "-c", f"{BIN}/{command}"],
-        cwd=cwd, env=env, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=cwd,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 @pytest.mark.parametrize("closed", CLOSED)
