@@ -67,7 +67,7 @@ def certify(
     """
     norm = norm_of(norm)
     a, lower, sigma_dual = lower_bound(problem, candidate.multipliers, norm)
-    W, min_margin, residual, sigma, upper, kappa = primal(problem, candidate.W, lower, norm, gap)
+    W, min_margin, residual, sigma, upper, kappa = _primal(problem, candidate.W, lower, norm, gap)
     kappa = torch.maximum(kappa, _dual_condition(problem, a))
     if not (found := upper.isfinite()).all():
         W[~found], min_margin[~found], kappa[~found] = torch.nan, -torch.inf, torch.inf
@@ -94,7 +94,7 @@ def certify(
     )
 
 
-def primal(problem: SvmProblem, W: Tensor, lower: Tensor, norm: Norm, gap: float) -> Primal:
+def _primal(problem: SvmProblem, W: Tensor, lower: Tensor, norm: Norm, gap: float) -> Primal:
     """Return the better of two proofs: all separating rows scale W, or those that are not faint.
 
     The second one is tried where the first one does not reach `gap`.
@@ -355,23 +355,29 @@ def _dual_feasible(problem: SvmProblem, a: Tensor) -> Tensor:
 
 
 def upper_bound(problem: SvmProblem, W: Tensor, norm: str | Norm) -> Tensor:
-    """Return norm(W) / mu, (B,), mu of the rows that are not faint; inf where none is proved."""
+    """Return the better upper bound of two, see `_primal`, (B,); inf where none is proved.
+
+    Where all separating rows scale W, equalities count as exact.
+    """
     norm = norm_of(norm)
     scaling = problem.separating & problem.homogeneous[:, None]
-    upper = torch.full_like(problem.h[:, 0], torch.inf)
-    faint = problem.faint(W) & ~problem.relieved[:, None]
-    for rows in (scaling, scaling & ~faint) if (scaling & faint).any() else (scaling,):
-        V = _least_margin_one(problem, W, norm, rows)[0]
-        found = spectrum(V, problem.Z)
-        value = _upper(problem, V, found, torch.zeros_like(found[1]), norm, rows)
-        better = (value < upper) & ~V.isnan().any(dim=(1, 2))
-        upper = torch.where(better, value, upper)
+    V = _least_margin_one(problem, W, norm, scaling)[0]
+    found = spectrum(V, problem.Z)
+    upper = _upper(problem, V, found, torch.zeros_like(found[1]), norm, scaling)
+    upper = torch.where(V.isnan().any(dim=(1, 2)), torch.inf, upper)
+    faint = scaling & problem.faint(W) & ~problem.relieved[:, None]
+    if (index := faint.any(dim=1).nonzero()[:, 0]).numel():
+        clear = (scaling & ~faint)[index]
+        held = _primal_of(problem.take(index), W[index], norm, clear).upper
+        upper[index] = torch.minimum(upper[index], held)
     return upper
 
 
 def bounds(problem: SvmProblem, W: Tensor, a: Tensor, norm: str | Norm) -> tuple[Tensor, Tensor]:
-    """Return the upper bound of W and the lower bound of a, (B,) each."""
-    return upper_bound(problem, W, norm), lower_bound(problem, a, norm)[1]
+    """Return the upper bound by the proof that `certify` takes, and the lower bound, (B,) each."""
+    norm = norm_of(norm)
+    lower = lower_bound(problem, a, norm)[1]
+    return _primal(problem, W, lower, norm, tolerances.GAP).upper, lower
 
 
 def check_ray(problem: SvmProblem, ray: Tensor) -> tuple[Tensor, Tensor]:

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from attnsvm.linalg import EPS
-from attnsvm.norm import norm_of
-from attnsvm.svm.certificate import check_ray, lower_bound, primal
+from attnsvm.svm.certificate import bounds, check_ray
 from attnsvm.svm.frobenius import least_norm
 from attnsvm.svm.problem import PADDING, SvmProblem, power_of_two
 from attnsvm.svm.solution import Candidate, Method
@@ -107,9 +106,7 @@ def by_pivoting(problem: SvmProblem) -> Candidate:
         if check_ray(problem, multipliers)[1] >= RAY_RATIO:
             return Candidate(torch.full_like(W, torch.nan), none, multipliers)
         return grown(least_norm, problem, support)
-    norm = norm_of("frobenius")
-    lower = lower_bound(problem, multipliers, norm)[1]
-    upper = primal(problem, W, lower, norm, CONVERGED_GAP).upper
+    upper, lower = bounds(problem, W, multipliers, "frobenius")
     if upper <= (1 + CONVERGED_GAP) * lower:
         return Candidate(W, multipliers, none)
     exact = grown(least_norm, problem, support | violated)  # the Gram matrix loses digits here
