@@ -255,8 +255,11 @@ class ExactRows:
         """The condition number of `attnsvm.svm.certificate`, which does not depend on units.
 
         The largest ||d_k|| ||z_k|| ||W||_F / h_k of the rows that scale W, else the least one of
-        all, over the least singular value of rows that are held, which is at most one.
+        all, over the least singular value of rows that are held, which is at most one. Zero where
+        W = 0 is the solution.
         """
+        if self.trivial:
+            return 0.0
         nearest = max(1.0, self.reach[self.present].min(initial=np.inf))
         kappa = self.reach[self.scaling].max(initial=1.0 if self.scaling.any() else nearest)
         kappa *= self.repair[1]

@@ -181,10 +181,14 @@ def test_the_run_of_an_older_commit_is_not_made_again(kind, frozen):
     (run,) = [path for path in RUNS if path.parent.name == kind][:1]
     before = files(frozen)
     place = frozen / run.relative_to(FORMAT_1)
-    named = run.name[-13:-12] == "-"
-    where = f"hydra.run.dir=format1/{kind}/" + ("${run_name:}" if named else run.name)
-    done = ran(*overrides(run), where, cwd=frozen.parent, code=2 if kind == "failed" else 0)
-    assert ("already done, stale" in done.stderr + done.stdout) == (kind != "failed")
+    words, folder = overrides(run), f"format1/{kind}"
+    named = "${run_name:}" if run.name[-13:-12] == "-" else run.name
+    if any(word.startswith("sweep=") for word in words):
+        told, words = "1 runs: 1 stale", [*words, f"hydra.sweep.dir={folder}"]
+    else:
+        told, words = "already done, stale", [*words, f"hydra.run.dir={folder}/{named}"]
+    done = ran(*words, cwd=frozen.parent, code=2 if kind == "failed" else 0)
+    assert (told in done.stderr + done.stdout) == (kind != "failed")
     if kind != "failed":
         assert files(frozen) == before
     assert run_state(place).state == ("failed" if kind == "failed" else "stale")

@@ -94,6 +94,9 @@ def test_what_is_switched_off_has_no_panel_and_no_row(rank: SweepFrames):
         tables, drawings, _ = drawn(dataclasses.replace(rank, trials=less))
         assert set(tables["rank_vs_d"]["svm_norm"]) == {"nuclear", "frobenius"} - {name}
         assert drawings[0].figure.axes[0].lines
+    nothing = off.assign(frobenius_status="", nuclear_status="", status="failed")
+    tables, drawings, _ = drawn(dataclasses.replace(rank, trials=nothing))
+    assert tables["rank_vs_d"]["set_aside"].sum() == 2 * len(nothing)  # counted, in both norms
 
 
 RECORDS = Path(__file__).parents[2] / "docs/records"
