@@ -65,7 +65,7 @@ def axes(params: Mapping[str, Any], arguments: Sequence[str], loader: ConfigLoad
 
     An axis of the file is left out if the command sets all of its fields, or the option of its
     group if the axis chooses one; if it sets some of them, the command has the last word on these.
-    ConfigError if a field is swept and set again in the same place.
+    ConfigError if a field is swept and then set again in the same place.
     """
     for key in params:
         if key.lstrip("+~").startswith("hydra"):
@@ -91,7 +91,7 @@ def _axes(words: Iterable[str], loader: ConfigLoader) -> list[Axis]:
     found = [Axis.of(override, loader) for override in parsed]
     for first, second in itertools.combinations(found, 2):
         common = first.fields & second.fields
-        if common and (first.is_swept or second.is_swept):
+        if common and first.is_swept:  # what replaces a single value loses no axis
             raise ConfigError(
                 f"{second.text}: sets {', '.join(sorted(common))}, as {first.text} does; must be "
                 "set by one of them"
@@ -100,7 +100,7 @@ def _axes(words: Iterable[str], loader: ConfigLoader) -> list[Axis]:
 
 
 def _repeated(axis: Axis, later: Sequence[Axis]) -> bool:
-    """Whether one value is given for fields that a later override sets to one value again."""
+    """Whether one value is given for fields that a later override sets again."""
     return not axis.is_swept and any(axis.fields <= other.fields for other in later)
 
 

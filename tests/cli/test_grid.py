@@ -46,6 +46,11 @@ PRODUCTS = {
     ("+seed=1,2",): (["+seed=1"], ["+seed=2"]),
     ("seed=1", "seed=2", "data.n=3,4"): (["seed=2", "data.n=3"], ["seed=2", "data.n=4"]),
     ("~probe", "seed=1,2"): (["~probe", "seed=1"], ["~probe", "seed=2"]),
+    ("data.d=4", "data.d=4,5"): [("data.d=4",), ("data.d=5",)],
+    ("data={n:4,T:5}", "data.n=2,3"): [
+        ("data={n:4,T:5}", "data.n=2"),
+        ("data={n:4,T:5}", "data.n=3"),
+    ],
 }
 
 
