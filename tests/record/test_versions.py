@@ -40,6 +40,7 @@ from attnsvm.sweeps.report import command as report
 from attnsvm.verify import command as verify
 from tests.command import SMALL, ran
 from tests.config.test_config import composed
+from tests.quick import quick
 from tests.faults import configs, die_at, finished, in_child, parts, prepared
 from tests.quick import quick
 from tests.record.odd import PLACED, parquet, place, replace_file, with_checksum, with_field
@@ -406,7 +407,7 @@ def test_something_else_in_the_place_of_the_folder_of_the_new_record(kind, run, 
         assert {name: (run / name).read_bytes() for name in before} == before
 
 
-@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("after", quick(False, True))
 def test_kills_while_a_stale_record_is_made_again(after, run, tmp_path):
     """Before the new record is complete the old one is there; then the same command ends."""
     rewritten(run, numbers=0)
