@@ -16,9 +16,6 @@ from ..claims import Claim, all_claims
 from .derive import COMMITTED, FILE, Entry, latest, read, verdict, write
 from .page import FOLDER, html, markdown, perform, runs_of, terminal
 
-HUNTED = 10_000
-"""Instances that a hunt draws at most."""
-
 _tell = partial(print, flush=True)
 
 PAGE = Path(__file__).parents[2] / "docs" / "claims.md"
@@ -26,10 +23,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "claims.md"
 
 @speaking()
 def main(argv: Sequence[str] | None = None) -> int:
-    """List the claims, run and judge some of them, or hunt for a counterexample of one.
+    """List the claims, or run and judge some of them.
 
-    Returns 0 if every run has a record, or a hunt has found a counterexample; 1 if not; 2 if the
-    command cannot be followed.
+    Returns 0 if every run has a record, 1 if not, 2 if the command cannot be followed.
     """
     options = _parser().parse_args(argv)
     claims = all_claims()
@@ -39,8 +35,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not options.claim:
             _tell(terminal(claims, latest(options.directory)))
             return 0
-        if options.claim[0] == "hunt":
-            return _hunt(options.claim[1:], claims, options.directory)
         chosen = _chosen(options.claim, claims)
     except (ValueError, RuntimeError, CorruptRecordError) as error:
         sys.stderr.write(f"attnsvm-claims: {one_line(error)}\n")
@@ -52,9 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="attnsvm-claims",
         description="The claims of the papers with their verdicts; with names, run and judge them.",
-        epilog="Runs that are on record are not run again; attnsvm-verify DIR/RUNS proves them. "
-        "attnsvm-claims hunt NAME [trials=N] draws instances until the claim fails on one, and "
-        "makes that one as small as it goes.",
+        epilog="Runs that are on record are not run again; attnsvm-verify DIR/RUNS proves them.",
     )
     add = parser.add_argument
     add("claim", nargs="*", help="names of claims, or of papers as 2308.16898; none: list all")
@@ -76,24 +68,6 @@ def _chosen(words: Sequence[str], claims: Sequence[Claim]) -> list[Claim]:
                 f"{word}: {did_you_mean(word, known)}must be one of {', '.join(known)}"
             )
     return [claim for claim in claims if {claim.name, claim.paper} & set(words)]
-
-
-def _hunt(words: Sequence[str], claims: Sequence[Claim], directory: Path) -> int:
-    """Hunt for a counterexample; ValueError: the words are not a claim, and trials=N at most."""
-    from .hunt import hunt, refusal  # imports torch, which is not needed elsewhere
-
-    named = [word for word in words if "=" not in word]
-    given = dict(word.split("=", 1) for word in words if "=" in word)
-    trials = given.pop("trials", str(HUNTED))
-    chosen = _chosen(named, claims)
-    if [one.name for one in chosen] != named or len(named) != 1 or given:
-        raise ValueError(f"hunt {' '.join(words)}: must be hunt NAME [trials=N], one claim's name")
-    if not trials.isdecimal() or int(trials) < 1:
-        raise ValueError(f"trials={trials}: must be a whole number >= 1")
-    if why := refusal(chosen[0]):
-        known = [one.name for one in claims if not refusal(one)]
-        raise ValueError(f"hunt {named[0]}: {why}; must be one of {', '.join(known) or 'none'}")
-    return int(not hunt(chosen[0], int(trials), directory, _tell))
 
 
 def _judge(claims: Sequence[Claim], options: argparse.Namespace) -> int:

@@ -1,6 +1,5 @@
 """From the records of a claim's runs to its verdict, and the verdicts that are kept on disk."""
 
-import ast
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -12,8 +11,7 @@ import pandas as pd
 from attnsvm.record import read_json, write_json
 
 from ..aggregate import SweepFrames, load
-from ..cells import number
-from ..claims import FAILS, HOLDS, OTHERWISE, Claim, Evidence, all_claims
+from ..claims import FAILS, HOLDS, OTHERWISE, Claim, Evidence
 
 KINDS = ("fails", "never met", "undecided", "holds")
 """The first that applies is the verdict: one counterexample outweighs everything else."""
@@ -99,30 +97,6 @@ def rulings(claim: Claim, frames: SweepFrames) -> pd.DataFrame:
     words = evidence.words(claim.prediction).where(met.fillna(True).astype(bool), "")
     rows["ruling"] = words.where(met.notna(), UNKNOWN)
     return rows
-
-
-def refutation(frames: SweepFrames) -> list[str]:
-    """Return which claim the record of a hunt refutes, and how; nothing for any other record."""
-    if "/hunt/" not in frames.command:
-        return []
-    hunted = (one for one in all_claims() if f"/hunt/{one.name} " in f"{frames.command} ")
-    if (claim := next(hunted, None)) is None:
-        return []
-    rows = rulings(claim, frames)
-    failing = rows[rows["ruling"] == FAILS]
-    if failing.empty:
-        return []
-    first, evidence = failing.index[0], Evidence(frames, claim.columns)
-    rules = (condition for word, condition in claim.prediction if word == FAILS)
-    rule = next(one for one in rules if evidence.truths(one).fillna(False)[first])
-    names = dict.fromkeys(n.id for n in ast.walk(ast.parse(rule)) if isinstance(n, ast.Name))
-    seen = [f"{name} = {number(evidence.value(name)[first])}" for name in names]
-    return [
-        f"It refutes {claim.name} ({claim.source}, {claim.number}): {claim.title}",
-        f"  claimed  {claim.statement}",
-        f"  met      {'; '.join(claim.hypotheses)}",
-        f"  but      {', '.join(seen)}; refuted where {rule}",
-    ]
 
 
 def verdict(claim: Claim, directory: Path) -> Verdict:

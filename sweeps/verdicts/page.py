@@ -59,8 +59,6 @@ def _run(words: Sequence[str]) -> str:
 
 
 FOLDER = Path("multirun/claims")
-HUNTS = Path(__file__).parents[2] / "docs/records/hunt"
-"""Counterexamples that come with attnsvm, each in a folder with the name of its claim."""
 
 
 def terminal(claims: Sequence[Claim], entries: Mapping[str, Entry]) -> str:
@@ -106,7 +104,6 @@ def markdown(claims: Sequence[Claim], entries: Mapping[str, Entry]) -> str:
         ],
         failing=[f"[{name}](#{name})" for name in known if name in stated and known[name].fails],
         commands=lambda claim: [shlex.join(command(runs, FOLDER)) for runs in claim.runs],
-        hunted=[path.stem for path in HUNTS.glob("*.zip")],
     )
 
 
