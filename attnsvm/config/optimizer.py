@@ -129,24 +129,6 @@ class AdamConfig(FirstOrderConfig, name="adam", target="Adam"):
     eps: float = 1e-8
 
 
-class SOAPConfig(AdamConfig, name="soap", target="SOAP"):
-    """Adam in the eigenvectors of Shampoo's sums."""
-
-    ROTATION_EQUIVARIANT = True
-    STEADY = ()
-    beta1: float = 0.95
-    beta2: float = 0.95
-
-
-class ShampooConfig(FirstOrderConfig, name="shampoo", target="Shampoo"):
-    """Gradient times powers of sums L of G G^T and R of G^T G: L^(-1/4) G R^(-1/4)."""
-
-    ROTATION_EQUIVARIANT = True
-    lr: float = 0.1
-    beta: float = 0.95
-    eps: float = 0.0
-
-
 class SignGDConfig(FirstOrderConfig, name="sign_gd", target="SignGD"):
     """Every entry changes by the step size, against the sign of its gradient."""
 

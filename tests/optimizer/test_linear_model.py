@@ -42,24 +42,7 @@ def muon_signum(parameters, lr, weight_decay, beta):
     return signs(parameters, lr, weight_decay, step)
 
 
-def shampoo(parameters, lr, beta, eps, beta1=0.0):
-    """Powers of the sums of G G^T and G^T G; with beta1 steps of Adam in their eigenvectors."""
-    L = R = m = v = k = 0
-
-    def step(G):
-        nonlocal L, R, m, v, k
-        L, R, k = beta * L + G @ G.mT, beta * R + G.mT @ G, k + 1
-        (left, P), (right, Q) = torch.linalg.eigh(L), torch.linalg.eigh(R)
-        m, v = beta1 * m + (1 - beta1) * G, beta * v + (1 - beta) * (P.mT @ G @ Q).square()
-        root = ((left[..., None] + eps) * (right[:, None] + eps)) ** 0.25
-        if beta1:
-            root = ((v / (1 - beta**k)).sqrt() + eps) * (1 - beta1**k)
-        return P @ (P.mT @ m @ Q / root) @ Q.mT
-
-    return signs(parameters, lr, step=step)
-
-
-OURS = {one.__name__: one for one in (signs, muon_signum, shampoo)}
+OURS = {one.__name__: one for one in (signs, muon_signum)}
 OURS["of_length_one"] = partial(signs, step=lambda G: G / G.norm(dim=(1, 2), keepdim=True))
 CASES = beside(__file__)
 
