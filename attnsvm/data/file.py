@@ -12,8 +12,9 @@ from attnsvm.config import ConfigError
 from attnsvm.data.base import Data, check_own_scores, head_of_labels
 from attnsvm.data.classes import classifier
 from attnsvm.head import Head, RowScores, Vocabulary
+from attnsvm.linalg import check_array, real
 from attnsvm.model import LinearClassifier, Model
-from attnsvm.problem import ProblemBatch, check_array, check_labels
+from attnsvm.problem import ProblemBatch, check_labels
 from attnsvm.record.archive import read_arrays
 from attnsvm.record.files import MAX_TABLE_BYTES, CorruptRecordError, open_regular, reason_of
 
@@ -143,7 +144,7 @@ def _array(arrays: Arrays, name: str) -> Tensor:
         raise ConfigError(f"{name}: missing; must be in the file, which has {there}")
     if arrays[name].dtype.kind not in "fiub":
         raise ConfigError(f"{name}: {arrays[name].dtype}; must be real numbers")
-    return torch.from_numpy(arrays[name].astype(np.float64))
+    return real(name, arrays[name])
 
 
 def _mask(arrays: Arrays, shape: tuple[int, ...]) -> Tensor:

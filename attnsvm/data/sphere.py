@@ -6,7 +6,7 @@ from torch import Generator, Tensor
 from attnsvm.config import ConfigError
 from attnsvm.data.base import Drawn, Seeded, check_v, normal
 from attnsvm.head import Head, unit_vector
-from attnsvm.linalg import one_thread, orthonormal
+from attnsvm.linalg import orthonormal, own_settings
 
 
 class Sphere(Seeded):
@@ -38,7 +38,7 @@ class SphereInSpan(Sphere):
     rows of R^T of the QR decomposition (x_11, ..., x_nT, z_1, ..., z_n) = E R with diagonal > 0.
     """
 
-    @one_thread()
+    @own_settings()
     def draw(self, generator: Generator, head: Head) -> Drawn:
         """Draw as `Sphere` does, and change the basis."""
         check_v(head, "sphere_in_span")

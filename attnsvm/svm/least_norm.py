@@ -18,7 +18,7 @@ import torch
 
 from attnsvm.config import ConfigError
 from attnsvm.config.names import keywords_checked
-from attnsvm.linalg import check_array, one_thread
+from attnsvm.linalg import check_array, own_settings
 from attnsvm.norm import Norm
 from attnsvm.svm.problem import EQUALITY, INEQUALITY, SvmProblem
 from attnsvm.svm.solution import SvmSolution
@@ -35,7 +35,7 @@ Matrices = Any
 
 
 @keywords_checked
-@one_thread()
+@own_settings()
 def solve_least_norm(
     A: Matrices = None,
     b: Any = None,

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from attnsvm.config.names import keywords_checked
 from attnsvm.display.pace import doing
-from attnsvm.linalg import one_thread
+from attnsvm.linalg import own_settings, tensor_of
 from attnsvm.norm import Norm, Schatten, norm_of
 from attnsvm.svm import interior_point
 from attnsvm.svm.certificate import certify
@@ -34,7 +34,7 @@ Array: TypeAlias = Tensor | ArrayLike
 
 
 @keywords_checked
-@one_thread()
+@own_settings()
 def solve_svm(
     X: ArrayT,
     Z: Array,
@@ -108,7 +108,7 @@ def solve_svm(
 
 
 @keywords_checked
-@one_thread()
+@own_settings()
 def solve_gen_svm(
     X: ArrayT,
     Z: Array,
@@ -146,7 +146,7 @@ def solve_gen_svm(
 
 
 @keywords_checked
-@one_thread()
+@own_settings()
 def solve_rank_constrained(
     X: ArrayT,
     Z: Array,
@@ -235,14 +235,7 @@ class Given:
 
     def _tensor(self, name: str, array: Any) -> Tensor:
         """Return a tensor, a NumPy array of any strides, or nested lists as a tensor."""
-        if isinstance(array, Tensor):
-            return array.detach().to(self.device)
-        try:
-            plain = np.asarray(array)
-            native = plain.astype(plain.dtype.newbyteorder("="), order="C")
-            return torch.from_numpy(native).to(self.device)
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise ValueError(f"{name}: {error}; must be an array of numbers") from error
+        return tensor_of(name, array, self.device).detach()
 
 
 def method_of(norm: Norm, rows: int, d: int) -> Method:
@@ -261,7 +254,7 @@ def _is_rotated(norm: Norm) -> bool:
     return isinstance(norm, Schatten) or norm.name == "frobenius"
 
 
-@one_thread()
+@own_settings()
 def solve(
     problem: SvmProblem,
     norm: str | Norm,

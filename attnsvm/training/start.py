@@ -16,6 +16,7 @@ from torch import Tensor
 from attnsvm.config import ConfigError
 from attnsvm.config.optimizer import CONES
 from attnsvm.data.file import read_npz
+from attnsvm.linalg import own_settings, real
 from attnsvm.nn.risk import Risk
 from attnsvm.optimizer import Optimizer
 from attnsvm.optimizer.base import TINY, broadcast, norm
@@ -55,6 +56,7 @@ def check_start(rule: Parameterization, optimizer: Optimizer, d: int) -> None:
         )
 
 
+@own_settings()
 def in_cone(
     batch: ProblemBatch,
     selected: Tensor,
@@ -145,7 +147,7 @@ def _file(risk: Risk, optimizer: Optimizer) -> Variables:
     batch, rule = risk.batch, risk.rule
     assert optimizer.init_path is not None  # as checked by the schema
     found = _of_instances(optimizer.init_path, rule.NAMES, 2, batch)
-    given = tuple(torch.from_numpy(V.astype(np.float64)) for V in found)
+    given = tuple(real(name, V) for name, V in zip(rule.NAMES, found, strict=True))
     return tuple(V.to(batch.X.device) for V in rule.given(given, batch.B, batch.d))
 
 

@@ -12,7 +12,7 @@ from torch.nn.functional import one_hot, pad
 
 from attnsvm.config import ConfigError
 from attnsvm.display.results import Shaped
-from attnsvm.linalg import one_thread
+from attnsvm.linalg import own_settings
 
 CONTROLS = ("none", "spectrum", "queries", "tokens")
 """The head itself, and what it is compared with: see `restricted`."""
@@ -106,7 +106,7 @@ class Restricted(Shaped):
         0. ConfigError if there is no such head.
         """
         _check_head(head, len(self.W))
-        with one_thread():
+        with own_settings():
             if gamma is None:
                 selected = self.logits[head].masked_fill(~self.mask, -torch.inf).argmax(1)
                 gamma = one_hot(selected, self.mask.shape[1]).to(self.X)
@@ -148,7 +148,7 @@ def restricted(
     D = (X - X[at, first][:, None]).masked_fill(~mask[..., None], 0.0)
     r = max(min(d, n * (T - 1)), min(Z.shape[1], n))
     K, Q = layer.K[..., :-1], layer.Q
-    with one_thread():
+    with own_settings():
         E, F = _basis(D.flatten(0, 1), r), _basis(Z, r)
         x, z = (D.flatten(0, 1) @ E).view(n, T, r), Z @ F
         inverse, logits = _inverse(x, z), _logits(D, Z, K, Q)

@@ -22,7 +22,7 @@ from attnsvm.config.sources import CONFIG, TENSORS, TOKENIZER, model_folder
 from attnsvm.config.words import rows
 from attnsvm.data.pretrained.hooks import caught
 from attnsvm.data.pretrained.layer import AttentionLayer
-from attnsvm.linalg import one_thread
+from attnsvm.linalg import own_settings
 from attnsvm.record.files import MAX_JSON_BYTES, MAX_TABLE_BYTES, open_regular
 
 FIELDS = list(rows(Path(__file__).with_name("fields.csv")))
@@ -113,7 +113,7 @@ def forward(model: PretrainedModel, tokens: Tensor) -> tuple[list[AttentionLayer
     The layers have the rows that each of them sees; those of GPT-2 after the layer norm. A model
     that is too small for the tokens is a ConfigError.
     """
-    with torch.no_grad(), one_thread(), caught(model.network, model.causal) as layers:
+    with torch.no_grad(), own_settings(), caught(model.network, model.causal) as layers:
         rows: Tensor = model._run(tokens).last_hidden_state
     return list(layers.values()), rows
 
@@ -136,7 +136,7 @@ def token_scores(model: PretrainedModel, tokens: Tensor, targets: Tensor) -> Ten
     Tokens are (N, T), and targets (N, T) those to be predicted: the next token of each one, or the
     next sentence. Scores are (L, N, H, T, T), in nats.
     """
-    with one_thread(), torch.enable_grad():
+    with own_settings(), torch.enable_grad():
         found = model._run(tokens, output_attentions=True)
         rows = found.last_hidden_state
         if model.causal:
