@@ -3,6 +3,7 @@
 import dataclasses
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Generator, Tensor
@@ -13,6 +14,10 @@ from attnsvm.display.pace import each
 from attnsvm.head import Head, Joint, Linear, Parameters, Quadratic, RowScores, Vocabulary
 from attnsvm.model import CrossAttention, Model
 from attnsvm.problem import ProblemBatch
+from attnsvm.record.files import MAX_JSON_BYTES, CorruptRecordError, open_regular, reason_of
+
+TEXT = Path(__file__).with_name("alice.txt")
+"""Chapters 1 to 4 of Alice's Adventures in Wonderland by Lewis Carroll, 1865; public domain."""
 
 
 @dataclass(frozen=True)
@@ -109,3 +114,15 @@ def head_of_labels(head: Head, model: Model, data: str) -> LabelHead:
 def normal(generator: Generator, *shape: int) -> Tensor:
     """Return a standard normal draw, float32."""
     return torch.randn(*shape, generator=generator, dtype=torch.float32)
+
+
+def read_text(text: str | None) -> str:
+    """Return the text of a file, by default that of attnsvm; ConfigError if it cannot be read."""
+    try:
+        with open_regular(
+            (TEXT if text is None else Path(text)).resolve(), MAX_JSON_BYTES
+        ) as stream:
+            return stream.read(MAX_JSON_BYTES).decode()
+    except (OSError, ValueError, CorruptRecordError) as error:
+        must = "must be a text file, UTF-8"
+        raise ConfigError(f"data.text={text}: {reason_of(error)}; {must}") from error
