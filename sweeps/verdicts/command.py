@@ -51,10 +51,10 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("claim", nargs="*", help="names of claims, or of papers as 2308.16898; none: list all")
     add("--directory", type=Path, default=FOLDER, help="folder of the runs, %(default)s")
-    add("--at-once", type=int, default=len(os.sched_getaffinity(0)), metavar="N",
-        help="processes at once, by default one for every core")  # fmt: skip
-    add("--override", action="append", default=[], metavar="FIELD=VALUE",
-        help="for all runs, such as hydra/launcher=slurm_cpu")  # fmt: skip
+    cores, processes = len(os.sched_getaffinity(0)), "processes at once, by default one a core"
+    add("--at-once", type=int, default=cores, metavar="N", help=processes)
+    runs = "for all runs, such as hydra/launcher=slurm_cpu"
+    add("--override", action="append", default=[], metavar="FIELD=VALUE", help=runs)
     add("--docs", action="store_true", help="write docs/claims.md from the verdicts in DIRECTORY")
     return parser
 
@@ -75,19 +75,21 @@ def _judge(claims: Sequence[Claim], options: argparse.Namespace) -> int:
     runs, count, failed = runs_of(claims), 0, 0
     done = perform(runs, options.directory, options.override, max(1, options.at_once))
     with doing(lambda: f"{count} of {len(runs)} sweeps done"):
-        for one, error in done:
+        for sweep, error in done:
             count, failed = count + 1, failed + bool(error)
-            ended = f"{one.name} failed\n{error}" if error else one.name
+            ended = f"{sweep.name} failed\n{error}" if error else sweep.name
             _tell(f"{count} of {len(runs)} sweeps: {ended}")
     at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    named = ((one, verdict(one, options.directory)) for one in each("claim", claims))
-    found = {one.name: Entry(judged, at, one.digest) for one, judged in named}
-    write(options.directory / FILE, found)
+    judged = {
+        claim.name: Entry(verdict(claim, options.directory), at, claim.digest)
+        for claim in each("claim", claims)
+    }
+    write(options.directory / FILE, judged)
     entries = read(options.directory / FILE)
-    judged = [one for one in all_claims() if one.name in entries]
+    known = [claim for claim in all_claims() if claim.name in entries]
     page = options.directory / "report.html"
-    write_atomically(page, html(judged, entries).encode())
-    _tell(terminal(claims, found))
+    write_atomically(page, html(known, entries).encode())
+    _tell(terminal(claims, judged))
     _tell(f"wrote {options.directory / FILE} and {page}")
     return int(failed > 0)
 
