@@ -1,7 +1,4 @@
-"""Tracking: at the end of a sweep, log the records on disk to MLflow, W&B or TensorBoard.
-
-A run is logged once, by the name of its folder, however often the sweep was resumed.
-"""
+"""Tracking: at the end of a sweep, each record on disk is logged once, by its folder's name."""
 
 import importlib.util
 import logging
@@ -121,10 +118,11 @@ class Wandb(Tracker):
     def _add(self, name: str, fields: dict[str, Any], metrics: dict[str, float]) -> None:
         import wandb
 
-        where = {"dir": str(self.folder), "group": self.folder.name, "settings": {"silent": True}}
-        if self.options["mode"] == "online":
-            where["resume"] = "allow"  # a second upload is no second run
-        with wandb.init(id=name, name=name, config=fields, **where, **self.options) as run:
+        options = self.options | {"dir": str(self.folder), "group": self.folder.name}
+        if options["mode"] == "online":
+            options["resume"] = "allow"  # a second upload is no second run
+        options["settings"] = {"silent": True}
+        with wandb.init(id=name, name=name, config=fields, **options) as run:
             run.summary.update(metrics)
 
 

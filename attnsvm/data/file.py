@@ -81,7 +81,7 @@ class File(Data):
         known = ((ids == y[..., None]) & mask).any(-1)
         for b, i in (~known).nonzero()[:1].tolist():
             what = f"next: label {int(y[b, i])} of sequence {i} of instance {b}"
-            allowed = ", ".join(map(str, ids[b, i][mask[b, i]].unique().tolist()))
+            allowed = ", ".join(map(str, sorted({*ids[b, i][mask[b, i]].tolist()})))
             raise ConfigError(f"{what}; must be one of its ids {allowed}")
         C, X = _outputs(arrays, E), E[ids]
         last = mask.shape[-1] - 1 - mask.flip(-1).int().argmax(-1)
@@ -194,5 +194,6 @@ def _outputs(arrays: Arrays, E: Tensor) -> Tensor:
 
 def _labels(arrays: Arrays, shape: tuple[int, ...], full: tuple[int, ...]) -> Tensor:
     """Return labels of shape `full`; those of a shape without the queries are those of each."""
-    Y = _array(arrays, "Y", full if np.ndim(arrays.get("Y")) == len(full) else shape)
+    each = "Y" in arrays and arrays["Y"].ndim == len(full)
+    Y = _array(arrays, "Y", full if each else shape)
     return Y.reshape(*Y.shape, *[1] * (len(full) - Y.ndim)).expand(full).contiguous()

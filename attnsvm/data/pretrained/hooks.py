@@ -80,11 +80,11 @@ def heads_of(module: nn.Module, *inputs: Any, **options: Any) -> Layers:
     return layers
 
 
-class _Softmaxes(TorchDispatchMode):
+class _Softmaxes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Keeps the results of every softmax in the block, also of torch's fused attention."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.results: list[Tensor] = []
 
     def __torch_dispatch__(
@@ -199,7 +199,8 @@ def _layer(
     X, Z, K, Q = arrays
     K, Q = K.reshape(heads, -1, K.shape[1]), Q.reshape(heads, -1, Q.shape[1]) * factor
     layer = AttentionLayer(X, Z, K, Q, seen[:, 0])
-    logits, sizes = layer.logits(), AttentionLayer(*(A.abs() for A in (X, Z, K, Q)), seen[:, 0])
+    logits = layer.logits()
+    sizes = AttentionLayer(X.abs(), Z.abs(), K.abs(), Q.abs(), layer.mask)
     shift = logits.masked_fill(~seen, -torch.inf).logsumexp(-1, keepdim=True)
     error = ((logits - shift).clamp(min=floor) - expected).masked_fill(~seen, 0.0).abs().amax()
     units = float(error / (ROUNDING * eps * (1 + sizes.logits().amax())))
