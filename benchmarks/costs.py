@@ -19,8 +19,12 @@ SHAPES = ((3, 4, 4), (6, 8, 10), (8, 16, 32))
 PUBLISHED = (*SHAPES[:2], (7, 9, 16), (15, 5, 20), (7, 9, 32), (7, 9, 64))
 CLASSES = ((10, 3, 5), (50, 4, 10))
 NORMS = ("frobenius", "nuclear", "spectral", "l1", "max", "l1.75", "schatten1.5")
-OPTIMIZERS = ("normalized_gd", "gd", "momentum", "adam", "muon", "sign_gd", "polyak", "safe_gd",
-              "mirror_descent", *(f"steepest optimizer.norm={norm}" for norm in NORMS))  # fmt: skip
+OF_W = ("polyak", "safe_gd", "mirror_descent")
+OPTIMIZERS = (
+    *("normalized_gd", "gd", "momentum", "adam", "muon", "sign_gd"),
+    *OF_W,
+    *(f"steepest optimizer.norm={norm}" for norm in NORMS),
+)
 TRIALS, TRAINED, REPEATS, STEPS = 100, 24, 3, 2000  # of 200 the end would be the larger part
 
 
@@ -44,7 +48,7 @@ def _runs() -> Iterator[tuple[str, str]]:
             yield f"{shape} trials={TRIALS} selection=optimal svm.norms=[{norm}]", "svm"
         for optimizer in OPTIMIZERS:
             for rule in ("w", "kq"):
-                if rule == "w" or optimizer not in ("polyak", "safe_gd", "mirror_descent"):
+                if rule == "w" or optimizer not in OF_W:
                     yield f"{shape} {_training(rule, optimizer)}", "train"
     for n, T, d in PUBLISHED:
         shape = f"data.n={n} data.T={T} data.d={d}"

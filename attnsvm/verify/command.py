@@ -67,10 +67,8 @@ def _verified(directory: Path, retrain: int) -> int:
     if not refused:
         from attnsvm.sweeps.aggregate import load
         from attnsvm.sweeps.conclusion import result
-        from attnsvm.sweeps.verdicts import refutation
 
-        frames = load(directory)
-        for line in (*result(frames), *refutation(frames)):
+        for line in result(load(directory)):
             _print(line)
     for words in classes(proved):
         _print(words)

@@ -26,12 +26,13 @@ def runs_of(claims: Sequence[Claim]) -> list[Runs]:
 
     ValueError: two claims give other runs the same name.
     """
-    found: dict[str, Runs] = {}
+    known: dict[str, Runs] = {}
     for claim in claims:
-        for one in claim.runs:
-            if found.setdefault(one.name, one) != one:
-                raise ValueError(f"{claim.name}: its runs {one.name} must have a name of their own")
-    return list(found.values())
+        for runs in claim.runs:
+            if known.setdefault(runs.name, runs) != runs:
+                must = "must have a name of their own"
+                raise ValueError(f"{claim.name}: its runs {runs.name} {must}")
+    return list(known.values())
 
 
 def command(runs: Runs, directory: Path, overrides: Sequence[str] = ()) -> list[str]:
@@ -75,13 +76,11 @@ def _run(words: Sequence[str]) -> str:
 
 
 FOLDER = Path("multirun/claims")
-HUNTS = Path(__file__).parents[2] / "docs/records/hunt"
-"""Counterexamples that come with attnsvm, each in a folder with the name of its claim."""
 
 
 def terminal(claims: Sequence[Claim], entries: Mapping[str, Entry]) -> str:
     """Return a line for every claim, and how many verdicts there are of each kind."""
-    rows = [(one.name, one.number, one.title, said(one, entries)) for one in claims]
+    rows = [(claim.name, claim.number, claim.title, said(claim, entries)) for claim in claims]
     widths = [max(len(row[i]) for row in rows) for i in range(2)]
     lines = []
     for source, part in groupby(zip(claims, rows, strict=True), key=lambda pair: pair[0].source):
@@ -89,7 +88,7 @@ def terminal(claims: Sequence[Claim], entries: Mapping[str, Entry]) -> str:
         for _, (name, number, title, verdict) in part:
             lines.append(f"  {name:<{widths[0]}}  {number:<{widths[1]}}  {title}")
             lines.append(f"  {'':<{widths[0]}}  {verdict}")
-    known = [entries[one.name].verdict for one in claims if one.name in entries]
+    known = [entries[claim.name].verdict for claim in claims if claim.name in entries]
     return "\n".join([*lines, f"{len(claims)} claims: {summary(known) or 'no verdict yet'}"])
 
 
@@ -104,25 +103,25 @@ def said(claim: Claim, entries: Mapping[str, Entry]) -> str:
 
 def markdown(claims: Sequence[Claim], entries: Mapping[str, Entry]) -> str:
     """Return the page of the documentation."""
-    known = {one.name: entries[one.name].verdict for one in claims if one.name in entries}
+    known = {claim.name: entries[claim.name].verdict for claim in claims if claim.name in entries}
     readings = {
-        reading: [one.name for one in claims if one.reading == reading] for reading in READINGS
+        reading: [claim.name for claim in claims if claim.reading == reading]
+        for reading in READINGS
     }
-    found = {
-        reading: [known[one] for one in names if one in known]
+    verdicts = {
+        reading: [known[name] for name in names if name in known]
         for reading, names in readings.items()
     }
     stated = {*readings[STATED], *readings[WITHOUT_TRAINING]}
     return render(
         "claims.md",
-        claims=[(one, entries.get(one.name), said(one, entries)) for one in claims],
+        claims=[(claim, entries.get(claim.name), said(claim, entries)) for claim in claims],
         readings=[
-            (reading, len(names), summary(found[reading]), found[reading])
+            (reading, len(names), summary(verdicts[reading]), verdicts[reading])
             for reading, names in readings.items()
         ],
         failing=[f"[{name}](#{name})" for name in known if name in stated and known[name].fails],
         commands=lambda claim: [shlex.join(command(runs, FOLDER)) for runs in claim.runs],
-        hunted=[path.stem for path in HUNTS.glob("*.zip")],
     )
 
 
@@ -130,8 +129,8 @@ def html(claims: Sequence[Claim], entries: Mapping[str, Entry]) -> str:
     """Return the page beside the records."""
     return render(
         "claims.html",
-        claims=[(one, entries.get(one.name), said(one, entries)) for one in claims],
+        claims=[(claim, entries.get(claim.name), said(claim, entries)) for claim in claims],
         version=__version__,
         summary=summary([entry.verdict for entry in entries.values()]),
-        runs=[one.name for one in runs_of(claims)],
+        runs=[runs.name for runs in runs_of(claims)],
     )

@@ -40,7 +40,6 @@ from attnsvm.sweeps.report import command as report
 from attnsvm.verify import command as verify
 from tests.command import SMALL, ran
 from tests.config.test_config import composed
-from tests.quick import quick
 from tests.faults import configs, die_at, finished, in_child, parts, prepared
 from tests.quick import quick
 from tests.record.odd import PLACED, parquet, place, replace_file, with_checksum, with_field

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from fractions import Fraction
 
 import pytest
 import torch
@@ -234,3 +235,40 @@ def test_b1_is_the_same_from_gram_matrices_one_by_one_or_from_rows(monkeypatch):
     assert hypotheses.assumption_b1(problem) == known
     monkeypatch.setattr(pivoting, "GRAM_ROWS", 0)
     assert hypotheses.assumption_b1(problem) == known
+
+
+def test_b1_alone_does_not_lead_to_the_optimal_tokens():
+    """The counterexample in whole numbers of docs/experiments.md, checked in exact arithmetic."""
+    X = [[[2, -3], [0, 0]], [[0, -2], [-1, 0]]]
+    Z, Y, v = [[1, 0], [2, 0]], [1, -1], [-1, 0]
+    optimal, selected = [1, 0], [1, 1]
+
+    def rows(tokens):
+        """Return x_alpha z^T - x_other z^T of each sample as vectors of fractions."""
+        return [
+            [Fraction(x[t][a] - x[1 - t][a]) * z[b] for a in range(2) for b in range(2)]
+            for x, z, t in zip(X, Z, tokens, strict=True)
+        ]
+
+    def dot(a, b):
+        return sum(p * q for p, q in zip(a, b, strict=True))
+
+    gamma = [[y * dot(v, token) for token in x] for x, y in zip(X, Y, strict=True)]
+    assert gamma == [[-2, 0], [0, -1]]
+    a, b = rows(optimal)
+    multipliers = [9, Fraction(29, 4)]
+    assert [multipliers[0] * dot(c, a) + multipliers[1] * dot(c, b) for c in (a, b)] == [1, 1]
+    a, b = rows(selected)
+    W = [x / dot(a, a) for x in a]  # one active constraint
+    assert W == [Fraction(-2, 13), 0, Fraction(3, 13), 0]
+    assert (dot(W, a), dot(W, b)) == (1, Fraction(16, 13))
+
+    batch = ProblemBatch.of(X, Z, Y, v=v)
+    best, _ = optimal_tokens(batch)
+    assert best.tolist() == [optimal]
+    assert theory.assumption_b1(single_token(batch.X, batch.Z, best)) == [True]
+    assert theory.assumption_d(batch) == [False]
+    path = attnsvm.train(batch, init="zero", growth=0.05, steps=10_000)
+    assert attnsvm.select_tokens(batch, path).selected.tolist() == [selected]
+    limit = torch.tensor([float(x) for x in W], dtype=torch.float64).reshape(1, 2, 2)
+    assert 1 - float(attnsvm.correlation(path.W, limit)) < 1e-11

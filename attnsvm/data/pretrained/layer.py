@@ -54,14 +54,8 @@ class AttentionLayer(Shaped):
             object.__setattr__(self, name, real(name, getattr(self, name)).detach())
         object.__setattr__(self, "mask", tensor_of("mask", self.mask).bool())
 
-    @property
-    def heads(self) -> int:
-        """Number of heads H."""
-        return len(self.K)
-
     def W(self, head: int) -> Tensor:
         """Return W_h, shape (d + 1, e + 1)."""
-        _check_head(head, self.heads)
         return self.K[head].mT @ self.Q[head] / math.sqrt(self.K.shape[1])
 
     def logits(self) -> Tensor:
@@ -73,11 +67,6 @@ class AttentionLayer(Shaped):
     def log_attention(self) -> Tensor:
         """Return the log-softmax of every head, shape (N, H, S, T); -inf where masked."""
         return self.logits().masked_fill(~self.mask[:, None], -torch.inf).log_softmax(-1)
-
-
-def _check_head(head: int, heads: int) -> None:
-    if not 0 <= head < heads:
-        raise ConfigError(f"head={head}: must be >= 0 and < {heads}, the heads of a layer")
 
 
 def with_one(rows: Tensor) -> Tensor:
@@ -111,9 +100,8 @@ class Restricted(Shaped):
 
         v_i^T (x_it - x_iu) is by how much token t of sample i scores above token u, by scores gamma
         (n, T). Unless they are given, the token that the head attends to most scores 1, the others
-        0. ConfigError if there is no such head.
+        0.
         """
-        _check_head(head, len(self.W))
         with own_settings():
             if gamma is None:
                 selected = self.logits[head].masked_fill(~self.mask, -torch.inf).argmax(1)
@@ -233,6 +221,6 @@ def _scores(x: Tensor, mask: Tensor, gamma: Tensor) -> Tensor:
     v: Tensor = (torch.linalg.pinv(x, rtol=RANK) @ wanted[..., None])[..., 0]
     missed = ((x @ v[..., None])[..., 0] - wanted).masked_fill(~mask, 0.0).abs().amax()
     if missed > SCORE_ERROR * wanted.abs().amax():
-        raise ConfigError(f"data.T={mask.shape[1]}: must be less: no linear head has these scores, "
-                          "since differences of the tokens of a sample are dependent")  # fmt: skip
+        must = "must be less: no linear head has these scores, as tokens of a sample are dependent"
+        raise ConfigError(f"data.T={mask.shape[1]}: {must}")
     return v
