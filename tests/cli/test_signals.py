@@ -77,16 +77,8 @@ def children(pid: int) -> list[int]:
     return [int(child) for path in files for child in path.read_text().split()]
 
 
-@pytest.mark.parametrize(
-    "signum",
-    [
-        signal.SIGTERM,
-        *(
-            pytest.param(signum, marks=pytest.mark.full)
-            for signum in (signal.SIGINT, signal.SIGHUP, signal.SIGKILL)
-        ),
-    ],
-)
+@pytest.mark.full
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
 def test_the_runs_of_a_claim_end_with_its_command(signum, tmp_path):
     command = [str(BIN / "attnsvm-claims"), "fixed_step", "--override", "optimizer.steps=1000000"]
     log = tmp_path / "log"

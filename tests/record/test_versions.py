@@ -406,7 +406,7 @@ def test_something_else_in_the_place_of_the_folder_of_the_new_record(kind, run, 
         assert {name: (run / name).read_bytes() for name in before} == before
 
 
-@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("after", quick(False, True))
 def test_kills_while_a_stale_record_is_made_again(after, run, tmp_path):
     """Before the new record is complete the old one is there; then the same command ends."""
     rewritten(run, numbers=0)
