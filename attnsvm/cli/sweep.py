@@ -21,7 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from attnsvm import record
-from attnsvm.cli.errors import exit_code, outcome
+from attnsvm.cli.errors import SUBMITIT_REFUSAL, exit_code, outcome
 from attnsvm.cli.objective import Objective
 from attnsvm.cli.signals import follow_by_joblib
 from attnsvm.cli.user_sweeps import config_folders
@@ -192,7 +192,7 @@ class OtherSweeper(Callback):
 def _refuse_launcher(target: str) -> None:
     """Raise ConfigError for submitit's own launcher, which waits for a lost job forever."""
     if target == SUBMITIT:
-        raise ConfigError("hydra/launcher=submitit_slurm: must be slurm_cpu | slurm_gpu")
+        raise ConfigError(SUBMITIT_REFUSAL)
 
 
 def close_others() -> str:
