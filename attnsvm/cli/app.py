@@ -23,6 +23,7 @@ from attnsvm.cli.user_sweeps import (
     check_words,
     flags_first,
     named_extensions,
+    topics,
     user_sweeps,
 )
 from attnsvm.config import ConfigError
@@ -112,7 +113,7 @@ def _entry() -> None:
     elif "--version" in words:
         _print(f"attnsvm {__version__}")
     elif "--help" in words or "-h" in words:
-        _print(help_text(user_sweeps(words)))
+        _print(help_text(topics(words), user_sweeps(words)))
     elif "--columns" in words:
         _print(columns_text())
     else:

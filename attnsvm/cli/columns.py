@@ -1,9 +1,8 @@
 """The dictionary of columns: `attnsvm --columns`, and docs/columns.md.
 
-`python -m attnsvm.cli.columns > docs/columns.md` writes the page; columns.md is its start.
+columns.md is the start of the page.
 """
 
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -51,7 +50,9 @@ def columns_text() -> str:
                   for one in columns]  # fmt: skip
         lines += [""]
     lines += ["stages", *(f"  {name}  {meaning}" for name, meaning in declared.STAGES.items())]
-    return "\n".join([*lines, "", "The fields of the config are columns too: attnsvm --help"])
+    return "\n".join(
+        [*lines, "", "Fields of the config are columns too: attnsvm --help GROUP=OPTION"]
+    )
 
 
 def columns_page() -> str:
@@ -71,7 +72,3 @@ def _table(heading: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> 
     ruled = [head, ["---"] * len(head), *([c.replace("|", r"\|") for c in row] for row in rows)]
     lines = [f"| {' | '.join(row)} |".replace(" --- ", "---") for row in ruled]
     return [f"## {heading}", "", *lines]
-
-
-if __name__ == "__main__":
-    sys.stdout.write(columns_page())

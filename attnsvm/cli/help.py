@@ -1,103 +1,135 @@
-"""The text of `attnsvm --help`, from the schema; Hydra's own help takes a second."""
+"""What `attnsvm --help` prints: one screen, a group, or the file of an option.
+
+The file of an option in `conf/` is written from its schema by `python -m attnsvm.cli.generated`.
+"""
 
 import dataclasses
+import inspect
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from omegaconf import MISSING, OmegaConf
+from omegaconf import OmegaConf
 
-from attnsvm.config import GROUPS, PROBES, RunConfig
-from attnsvm.config.fields import must_be, shown
-from attnsvm.config.plugins import Options
-from attnsvm.config.run import SECTIONS
+from attnsvm.config import GROUPS, ConfigError, RunConfig
+from attnsvm.config.fields import default_of, must_be, shown
+from attnsvm.config.names import did_you_mean
+from attnsvm.config.run import ALL_GROUPS, SECTIONS
 from attnsvm.config.sources import conf_folder
 
+WIDTH = 100
+"""Largest number of characters of a line."""
 
-def help_text(own: Mapping[str, Sequence[Path]] | None = None) -> str:
-    """Return the help text: experiments, groups with their options, fields with ranges.
 
-    `own` are sweeps that are not attnsvm's, with their files.
+def help_text(
+    topics: Iterable[str] = (), own_sweeps: Mapping[str, Sequence[Path]] | None = None
+) -> str:
+    """Return what the words of a command after `--help` are about; one screen without any.
+
+    A topic is a group, an option as `GROUP=OPTION`, or `run`. `own_sweeps` are sweeps that are not
+    attnsvm's, with their files. ConfigError for another topic.
     """
-    names = "  ".join(experiments())
-    listed = textwrap.wrap(names, 96, initial_indent="  ", subsequent_indent="  ")
-    parts = [Path(__file__).with_suffix(".txt").read_text(), "Experiments, sweep=NAME", *listed]
-    if own:
-        parts += ["Your own and those of plug-ins"]
-        parts += [f"  {name}  {', '.join(map(str, files))}" for name, files in own.items()]
-    parts += [""]
+    return "\n".join(map(_topic, topics)) or _screen(own_sweeps or {})
+
+
+def _screen(own_sweeps: Mapping[str, Sequence[Path]]) -> str:
     defaults: Any = OmegaConf.load(conf_folder() / "config.yaml").defaults
     chosen: Any = OmegaConf.merge(*filter(OmegaConf.is_dict, defaults))
-    for group, options in GROUPS.items():
-        heading = f"{group}={' | '.join(options)}  (default: {chosen[group]})"
-        parts += [heading, *_shared_fields(group, options), *_broken(options), ""]
-    for group, schema in SECTIONS.items():
-        parts += [f"{group}={' | '.join(_files(group))}  (default: {chosen[group]})"]
-        parts += [*(_line(f"{group}.", f) for f in _fields(schema)), ""]
-    parts += [f"probe=[{' | '.join(PROBES)}]  any of them, as probe=[rank,entropy] (default: none)"]
-    for name, probe in PROBES.items():
-        parts += [f"  {name}: {(probe.__doc__ or '').partition(chr(10))[0]}"]
-        parts += [_line(f"  probe.{name}.", f) for f in _fields(probe)]
-    parts += [*_broken(PROBES), "", "The run"]
-    return "\n".join([*parts, *(_line("", f) for f in _fields(RunConfig) if f.metadata), ""])
+    lines = [Path(__file__).with_suffix(".txt").read_text()]
+    for group in (*GROUPS, *SECTIONS):
+        others = [name for name in option_names(group) if name != chosen[group]]
+        lines += _listed(f"{group}=", [f"[{chosen[group]}]", *others])
+    lines += _listed("probe=", [f"[{','.join(ALL_GROUPS['probe'])}]"])
+    lines += _listed("sweep=", experiments())
+    lines += [f"  {name}  {' '.join(map(str, files))}" for name, files in own_sweeps.items()]
+    broken = (message for options in ALL_GROUPS.values() for message in options.broken().values())
+    return "\n".join([*lines, *(f"  cannot be used: {message}" for message in broken), ""])
+
+
+def _listed(begin: str, names: Iterable[str]) -> list[str]:
+    indent = " " * 19
+    return textwrap.wrap(
+        " | ".join(names).replace(",", ", "),
+        WIDTH,
+        initial_indent=f"  {begin:17}",
+        subsequent_indent=indent,
+        break_long_words=False,
+    )
+
+
+def _topic(topic: str) -> str:
+    group, _, name = topic.partition("=")
+    if topic == "run":
+        return "\n".join(field_lines(RunConfig))
+    known = (*ALL_GROUPS, *SECTIONS, "sweep")
+    if group not in known:
+        must = f"must be run, a group, or GROUP=OPTION; groups are {' | '.join(known)}"
+        raise ConfigError(f"--help {topic}: {did_you_mean(group, known)}{must}")
+    names = option_names(group)
+    if not name:
+        return "\n".join(f"{group}={one:22} {_about(group, one)[0]}" for one in names)
+    if name not in names:
+        raise ConfigError(f"{topic}: {did_you_mean(name, names)}must be {' | '.join(names)}")
+    return option_text(group, name)
 
 
 def experiments() -> list[str]:
     """Return the names of the experiments, the files of `conf/sweep`."""
-    return _files("sweep")
+    return option_names("sweep")
 
 
-def _files(group: str) -> list[str]:
-    return sorted(path.stem for path in (conf_folder() / group).glob("*.yaml"))
+def option_names(group: str) -> list[str]:
+    """Return the options of a group, those of plug-ins included."""
+    files = sorted(path.stem for path in (conf_folder() / group).glob("*.yaml"))
+    return [*ALL_GROUPS.get(group, files)]
 
 
-def _broken(options: Options) -> list[str]:
-    return [f"  cannot be used: {message}" for message in options.broken().values()]
+def option_text(group: str, name: str) -> str:
+    """Return the config file of an option: what it is, each field with its meaning and default."""
+    path = conf_folder() / group / f"{name}.yaml"
+    if group == "sweep":
+        return path.read_text()
+    schema, place, values = SECTIONS.get(group), f"{group}@_here_", dict[Any, Any]()
+    if schema:
+        values = OmegaConf.to_container(OmegaConf.load(path))
+    else:
+        schema = ALL_GROUPS[group][name]
+        place = f"{group}/{name}@{name if group == 'probe' else '_here_'}"
+    fields = field_lines(schema, values)
+    if group == "probe" and fields:
+        fields = ["", f"{name}:", *(f"  {line}" for line in fields[1:])]
+    about = [f"# {line}".rstrip() for line in _about(group, name)]
+    return "\n".join([*about, "defaults:", f"  - /schema/{place}", *fields, ""])
 
 
-def _fields(schema: type) -> list[dataclasses.Field[Any]]:
-    return [f for f in dataclasses.fields(schema) if f.name != "_target_"]
+def _about(group: str, name: str) -> list[str]:
+    """Return what an option is, in lines: of its schema, or at the begin of its file."""
+    if group in ALL_GROUPS:
+        return inspect.cleandoc(ALL_GROUPS[group][name].__doc__ or "").splitlines()
+    lines = (conf_folder() / group / f"{name}.yaml").read_text().splitlines()
+    comments = lines[: next(k for k, line in enumerate(lines) if not line.startswith("#"))]
+    return [line[2:] for line in comments if "@package" not in line]
 
 
-def _shared_fields(group: str, options: Options) -> Iterator[str]:
-    """Yield a line for each meaning of each field of a group, with the options that have it.
+def field_lines(schema: type, values: Mapping[Any, Any] | None = None) -> list[str]:
+    """Return the lines of a config file that set each field, below its meaning as a comment.
 
-    Defaults that differ from that of the first option are listed too.
+    `values` are those that are not the default.
     """
-    owners: dict[str, dict[str, dict[str, dataclasses.Field[Any]]]] = {}
-    for option, schema in options.items():
-        for f in _fields(schema):
-            owners.setdefault(f.name, {}).setdefault(_meaning(f), {})[option] = f
-    for having in chain.from_iterable(of_name.values() for of_name in owners.values()):
-        first = next(iter(having.values()))
-        missing = [option for option in options if option not in having]
-        others = [
-            f"{option} {_default(f)}" for option, f in having.items()
-            if _default(f) != _default(first)
-        ]  # fmt: skip
-        note = f" [default of {', '.join(others)}]" if others else ""
-        if missing:
-            few = len(missing) < len(having)
-            note += f" [not {', '.join(missing)}]" if few else f" [{', '.join(having)}]"
-        yield _line(f"{group}.", first) + note
-
-
-def _line(prefix: str, f: dataclasses.Field[Any]) -> str:
-    return f"  {prefix}{f.name}={_default(f)}  {_meaning(f)}"
+    lines = []
+    for f in dataclasses.fields(schema):
+        if f.metadata:
+            value = (values or {}).get(f.name, default_of(f))
+            mark = {"initial_indent": "# ", "subsequent_indent": "# "}
+            lines += ["", *textwrap.wrap(_meaning(f), WIDTH - 4, break_on_hyphens=False, **mark)]
+            pair = OmegaConf.to_yaml({f.name: value})
+            lines.append(f"{f.name}: {shown(value)}" if isinstance(value, list) else pair.strip())
+    return lines
 
 
 def _meaning(f: dataclasses.Field[Any]) -> str:
-    allowed = must_be(f) if f.metadata.get("allowed") else ""
-    for words in ("a finite number ", "a whole number ", "a list without repetition of "):
-        allowed = allowed.replace(words, "")
-    meaning = str(f.metadata.get("doc", ""))
-    return f"{meaning} ({allowed})" if allowed else meaning
-
-
-def _default(f: dataclasses.Field[Any]) -> str:
-    value = f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
-    if value is None or value == MISSING:
-        return "null" if value is None else "?"
-    return str(value).lower() if isinstance(value, bool) else shown(value)
+    allowed = must_be(f) if f.metadata["allowed"] else ""
+    for words in ("a finite number", "a whole number", "a list without repetition of "):
+        allowed = allowed.replace(words, "").strip()
+    return f"{f.metadata['doc']} ({allowed})" if allowed else f.metadata["doc"]

@@ -97,6 +97,11 @@ def flags_first(words: Sequence[str]) -> list[str]:
     return [*flags, *rest]
 
 
+def topics(words: Sequence[str]) -> list[str]:
+    """Return what a command asks help for: its words that are neither flags nor `extensions`."""
+    return [one for one in _flags.parse_known_args(words)[1] if not one.startswith("extensions=")]
+
+
 def check_words(words: Sequence[str]) -> None:
     """Raise ConfigError for a flag that is unknown or a chosen file that Hydra would misread."""
     if unknown := [word for word in _flags.parse_known_args(words)[1] if word.startswith("-")]:

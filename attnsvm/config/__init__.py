@@ -4,9 +4,9 @@ What a plug-in needs to declare an option is here: the base of its group, `optio
 allows.
 """
 
+from attnsvm.config.data import DataConfig
 from attnsvm.config.fields import ConfigError, ListOf, OneOf, Range, option
 from attnsvm.config.groups import (
-    DataConfig,
     HeadConfig,
     LossConfig,
     ModelConfig,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from attnsvm.config import groups
+from attnsvm.config import data, groups
 from attnsvm.config.fields import ConfigError, shown
 from attnsvm.config.norm import families_of
 from attnsvm.config.optimizer import NormalizedGDConfig
@@ -60,7 +60,7 @@ def _of_groups(run: RunConfig) -> Broken:
     if "aligned_gradient" in run.hypotheses and tokens == "optimal":
         must = "must be without it with selection=optimal, which has no initial weights"
         yield "hypotheses=[aligned_gradient]", must
-    is_pretrained = isinstance(run.data, groups.PretrainedConfig)
+    is_pretrained = isinstance(run.data, data.PretrainedConfig)
     if _get(run, "optimizer.init") == "pretrained" and not is_pretrained:
         yield "optimizer.init=pretrained", "data must be pretrained"
     fixed = isinstance(run.head, groups.LinearHeadConfig) and not run.head.train
@@ -68,15 +68,15 @@ def _of_groups(run: RunConfig) -> Broken:
         must = "must be with head=linear, head.train=false, model=cross_attention: it has scores"
         yield "data=pretrained", must
     if isinstance(run.head, groups.VocabularyHeadConfig):
-        if not isinstance(run.data, groups.VocabularyConfig | groups.FileConfig):
+        if not isinstance(run.data, data.VocabularyConfig | data.FileConfig):
             must = "data must be token_graph | text, or file with ids: they have next tokens"
             yield "head=vocabulary", must
         if not isinstance(run.loss, groups.LinearLossConfig):
             yield "head=vocabulary", "loss must be linear: minus log softmax is the cross-entropy"
-    if run.selection.until_accepted and isinstance(run.data, groups.FileConfig):
+    if run.selection.until_accepted and isinstance(run.data, data.FileConfig):
         must = "must be false with data=file, which has no further instances to draw"
         yield "selection.until_accepted=True", must
-    if isinstance(run.data, groups.SphereInSpanConfig):
+    if isinstance(run.data, data.SphereInSpanConfig):
         for one in _depending_on_the_basis(run):
             must = f"must be sphere with the {one}, which changes with the basis"
             yield "data=sphere_in_span", must

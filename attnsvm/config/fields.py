@@ -1,25 +1,25 @@
 """Declaration of a schema field: its default, its allowed values, its meaning.
 
-attnsvm's own have range and meaning in `options.csv`, those of plug-ins in a call of `option`.
+A field of a schema is declared once, as `beta: Annotated[float, Range(0, 1), "decay rate"] = 0.9`:
+checks, help, the files in `conf/` and the dictionary of columns follow from it.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
 import numbers
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
-from typing import Any, ClassVar, dataclass_transform
+from typing import Annotated, Any, ClassVar, dataclass_transform, get_origin
 
 from omegaconf import MISSING
 
 from attnsvm.config.names import did_you_mean
 from attnsvm.config.norm import NormName
-from attnsvm.config.words import rows
 
 
 class ConfigError(ValueError):
@@ -175,22 +175,18 @@ def check_fields(node: Any, prefix: str = "") -> None:
             raise ConfigError(f"{prefix}{f.name}={value}: must be finite")  # no record can hold it
 
 
-OPTIONS: dict[tuple[str, str], tuple[Allowed | None, str]] = {}
-"""Range and meaning of the fields of `options.csv`, by schema and name."""
-for _row in rows(Path(__file__).with_name("options.csv")):
-    _item = _row["allowed"].removeprefix("list of ")
-    _one = NormName() if _item == "norm" else allowed_values(_item)
-    _allowed = ListOf(_one) if _one is not None and _item != _row["allowed"] else _one
-    OPTIONS[_row["schema"], _row["field"]] = _allowed, _row["meaning"]
-
-SEEDS = Range(0, 2**31)
+SIZE, INDEX, SEEDS = Range(1, MOST), Range(0, MOST), Range(0, 2**31)
+POSITIVE, NOT_NEGATIVE = Range(0, open=True), Range(0)
 
 Broken = Iterator[tuple[str, str]]
 """Each field whose value does not go with the others, and what it must be."""
 
 
 class Schema:
-    """Base of the schemas: gives attnsvm's own fields their range and meaning."""
+    """Base of the schemas: reads what `Annotated` says of a field, its range and its meaning.
+
+    A field that a subclass gives another default keeps the range and the meaning that it had.
+    """
 
     BEFORE: ClassVar[Mapping[str, Any]] = {}
     """Fields whose default is not what runs did before the field, or before its default changed.
@@ -200,26 +196,33 @@ class Schema:
 
     def __init_subclass__(cls, **others: Any) -> None:
         super().__init_subclass__(**others)
-        own = vars(cls).get("__annotations__", {}) if cls.__module__.startswith("attnsvm.") else {}
-        for name in own:
-            stated = (OPTIONS.get((base.__name__, name)) for base in cls.__mro__)
-            if found := next(filter(None, stated), None):
-                setattr(cls, name, option(vars(cls)[name], *found))
+        inherited = getattr(cls, "__dataclass_fields__", {})
+        for name, kind in inspect.get_annotations(cls, eval_str=True).items():
+            default = vars(cls).get(name, MISSING)
+            metadata = inherited[name].metadata if name in inherited else {}
+            if get_origin(kind) is Annotated:
+                *allowed, doc = kind.__metadata__
+                metadata, kind = (
+                    {"allowed": allowed[0] if allowed else None, "doc": doc},
+                    kind.__origin__,
+                )
+            if metadata and not isinstance(default, dataclasses.Field):
+                setattr(cls, name, option(default, **metadata))
+            cls.__annotations__[name] = kind
+
+
+def default_of(f: dataclasses.Field[Any]) -> Any:
+    """Return the default of a field."""
+    return f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
 
 
 @cache
 def values_before(schema: Any) -> Mapping[str, Any]:
     """Return the value of each field of a schema that records without it have, if any."""
-    found = {}
-    for f in dataclasses.fields(schema):
-        value = f.default
-        if f.default_factory is not dataclasses.MISSING:
-            value = f.default_factory()
-        found[f.name] = schema.BEFORE.get(f.name, value)
+    fields = dataclasses.fields(schema)
+    values = {f.name: schema.BEFORE.get(f.name, default_of(f)) for f in fields}
     none = (dataclasses.MISSING, MISSING)
-    return {
-        name: value for name, value in found.items() if name != "_target_" and value not in none
-    }
+    return {name: v for name, v in values.items() if name != "_target_" and v not in none}
 
 
 class Group(Schema):

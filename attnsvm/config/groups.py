@@ -1,14 +1,13 @@
-"""The schema of the groups `model`, `parameterization`, `head`, `data` and `loss`."""
+"""The schema of the groups `model`, `parameterization`, `head` and `loss`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from omegaconf import MISSING
+from attnsvm.config.fields import INDEX, NOT_NEGATIVE, POSITIVE, SIZE, Broken, OneOf, Option, Range
 
-from attnsvm.config.fields import Broken, Option
+Causal = Annotated[bool, "position k attends to tokens t <= k only"]
 
 
 class ModelConfig(Option):
@@ -28,27 +27,42 @@ class LinearClassifierConfig(ModelConfig, name="linear", target="LinearClassifie
 class SelfAttentionConfig(ModelConfig, name="self_attention", target="SelfAttention"):
     """The query is one of the sample's own tokens, z_i = x_{i,query}."""
 
-    query: int = 0
+    query: Annotated[int, INDEX, "index of the query token, 0 <= query < T"] = 0
 
 
 class SequenceConfig(ModelConfig, name="sequence", target="Sequence"):
     """Every position is a query: n sequences of T tokens become n*T samples."""
 
-    causal: bool = False
+    causal: Causal = False
 
 
 class TransformerConfig(ModelConfig, name="transformer", target="Transformer"):
-    """Several layers and heads of attention, each trained; every one has an SVM of its own."""
+    """Several layers and heads of attention, each compared with the SVM of its own input."""
 
-    layers: int = 2
-    heads: int = 1
-    residual: bool = True
-    causal: bool = False
-    values: str = "identity"
-    mlp: int = 0
-    readout: str = "first"
-    trained: str = "attention"
-    rate: float = 0.1
+    layers: Annotated[int, SIZE, "number of layers"] = 2
+    heads: Annotated[int, SIZE, "attention heads of each layer"] = 1
+    residual: Annotated[bool, "a layer adds its input: (x + o) / sqrt(2)"] = True
+    causal: Causal = False
+    values: Annotated[
+        str, OneOf(("identity", "orthogonal")), "value matrix of every head, at the start"
+    ] = "identity"
+    mlp: Annotated[int, INDEX, "hidden units of the MLP after each layer; 0: none"] = 0
+    readout: Annotated[
+        str,
+        OneOf(("first", "mean", "every")),
+        "where a prediction is made: at position 0, of the mean of all, at every position",
+    ] = "first"
+    trained: Annotated[
+        str,
+        OneOf(("attention", "values", "mlp", "head", "all")),
+        "what is trained: attention alone, or with values, MLPs, the prediction head, or all",
+    ] = "attention"
+    rate: Annotated[
+        float,
+        POSITIVE,
+        "step of values, MLPs and head, as a share of the optimizer's; each along its own "
+        "normalised gradient",
+    ] = 0.1
 
     def _broken(self) -> Broken:
         if self.causal and self.readout == "first":
@@ -79,13 +93,13 @@ class ParameterizationConfig(Option):
 
 
 class WConfig(ParameterizationConfig, name="w", target="W"):
-    """The combined weights W themselves."""
+    """The combined weights W themselves: the limit is the Frobenius-norm SVM."""
 
 
 class KQConfig(ParameterizationConfig, name="kq", target="KQ"):
-    """W = K Q^T with K, Q of shape (d, m)."""
+    """W = K Q^T with K, Q of shape (d, m): the limit is the nuclear-norm SVM."""
 
-    m: int | None = None
+    m: Annotated[int | None, SIZE, "columns of K and Q, 1 <= m <= d; null means d"] = None
 
 
 class HeadConfig(Option):
@@ -97,33 +111,36 @@ class HeadConfig(Option):
 class LinearHeadConfig(HeadConfig, name="linear", target="Linear"):
     """h(o) = v^T o."""
 
-    train: bool = False
+    train: Annotated[bool, "train v together with the attention weights"] = False
 
 
 class ReluHeadConfig(HeadConfig, name="relu", target="Relu"):
-    """h(o) = 1^T relu(V^T o) with ||V||_F = 1."""
+    """h(o) = 1^T relu(V^T o) with ||V||_F = 1: the paper's MLP head."""
 
-    train: bool = False
+    train: Annotated[bool, "train V together with the attention weights"] = False
 
 
 class QuadraticHeadConfig(HeadConfig, name="quadratic", target="Quadratic"):
-    """h(o) = v^T o - lambda ||o||^2."""
+    """h(o) = v^T o - lambda ||o||^2: large lambda makes attention spread over several tokens."""
 
-    lam: float = 0.1
+    lam: Annotated[float, NOT_NEGATIVE, "lambda, the weight of ||o||^2 (score units)"] = 0.1
 
 
 class MlpHeadConfig(HeadConfig, name="mlp", target="Mlp"):
-    """A small torch.nn network: Linear(d, width), GELU, Linear(width, 1)."""
+    """A small torch network: Linear(d, width), GELU, Linear(width, 1).
 
-    width: int = 16
-    train: bool = False
+    Any other: a subclass of attnsvm.head.Module in your own package.
+    """
+
+    width: Annotated[int, SIZE, "hidden units"] = 16
+    train: Annotated[bool, "train the network together with the attention weights"] = False
 
 
 class JointHeadConfig(HeadConfig, name="joint", target="Joint"):
-    """h(o) = v^T o, with v trained in steps of a size of its own."""
+    """h(o) = v^T o, with v trained with the attention in steps of its own size."""
 
-    train: bool = True
-    v_rate: float = 1.0
+    train: Annotated[bool, "true: v is trained together with the attention weights"] = True
+    v_rate: Annotated[float, POSITIVE, "step of v, as a share of the optimizer's"] = 1.0
 
     def _broken(self) -> Broken:
         if not self.train:
@@ -131,184 +148,7 @@ class JointHeadConfig(HeadConfig, name="joint", target="Joint"):
 
 
 class VocabularyHeadConfig(HeadConfig, name="vocabulary", target="Vocabulary"):
-    """log softmax(C o)_y of a next token y: with loss=linear the cross-entropy."""
-
-
-class DataConfig(Option):
-    """A seeded source of problem instances."""
-
-    GROUP = "data"
-
-
-@dataclass
-class DrawnConfig(DataConfig):
-    """Instances of any size."""
-
-    n: int = 6
-    T: int = 8
-    d: int = 10
-
-
-class SphereConfig(DrawnConfig, name="sphere", target="Sphere"):
-    """Tokens, queries and v uniform on the unit sphere; labels +-1 with equal chance."""
-
-
-class OrthonormalConfig(DrawnConfig, name="orthonormal", target="Orthonormal"):
-    """Each sample's tokens are orthonormal (T <= d); all labels +1."""
-
-    T: int = 8
-
-    def _broken(self) -> Broken:
-        if self.T > self.d:
-            yield "T", f"<= d={self.d}: the tokens are orthonormal"
-
-
-class PromptConfig(DrawnConfig, name="prompt", target="Prompt"):
-    """Tokens and v uniform on the unit sphere; one query for all samples; all labels +1."""
-
-
-class PlantedConfig(DrawnConfig, name="planted", target="Planted"):
-    """One token of each sample carries the label, and resembles the query."""
-
-    score_gap: float = 0.5
-    signal: float = 1.0
-    held_out: int = 0
-
-
-class SphereInSpanConfig(DrawnConfig, name="sphere_in_span", target="SphereInSpan"):
-    """Instances of sphere, in coordinates of the span of tokens and queries: for large d."""
-
-    @property
-    def dimension(self) -> int:
-        """Return r, the dimension of the span."""
-        return min(self.d, self.n * (self.T + 1))
-
-
-class PathsFarConfig(DataConfig, name="paths_far", target="PathsFar"):
-    """First published two-dimensional scene: n=2, T=3, samples far apart."""
-
-
-class PathsNearConfig(DataConfig, name="paths_near", target="PathsNear"):
-    """Second published two-dimensional scene: n=2, T=5, samples overlapping."""
-
-
-class FileConfig(DataConfig, name="file", target="File"):
-    """Instances from an .npz file: X, Z, Y, or token ids with the next ones; optional mask."""
-
-    path: str = MISSING
-
-
-class DigitsConfig(DataConfig, name="digits", target="Digits"):
-    """Patches of scikit-learn's handwritten digits, two of them as the classes."""
-
-    n: int = 6
-    positive: int = 3
-    negative: int = 8
-    patch: int = 4
-    stride: int = 2
-
-
-@dataclass
-class VocabularyConfig(DrawnConfig):
-    """Sequences of a vocabulary with their next tokens; the query is the last token."""
-
-    T: int = 4
-    d: int = 8
-    K: int = 6
-    output: str = "inverse"
-
-    def _broken(self) -> Broken:
-        if self.K > self.d:
-            yield "K", f"<= d={self.d}: the embeddings are linearly independent"
-
-
-class TokenGraphConfig(VocabularyConfig, name="token_graph", target="TokenGraph"):
-    """Sequences of a vocabulary with their next tokens; the query is the last token."""
-
-    graph: str = "acyclic"
-    embeddings: str = "sphere"
-
-
-class TextConfig(VocabularyConfig, name="text", target="Text"):
-    """Words of a text with the next word; the query is the last word."""
-
-    n: int = 100
-    T: int = 8
-    d: int = 16
-    K: int = 16
-    embeddings: str = "orthonormal"
-    text: str | None = None
-
-
-@dataclass
-class ClassifierConfig(DataConfig):
-    """Points with labels, for model=linear with loss=cross_entropy."""
-
-    n: int = 24
-    d: int = 8
-    K: int = 6
-
-    @property
-    def T(self) -> int:
-        """Return the tokens of a sample: one for each class."""
-        return self.K
-
-    @property
-    def dimension(self) -> int:
-        """Return the dimension of tokens and queries."""
-        return max(self.K, self.d)
-
-
-class ClassesConfig(ClassifierConfig, name="classes", target="Classes"):
-    """Points that a linear classifier separates, for model=linear with loss=cross_entropy."""
-
-    points: str = "gaussian"
-    margin: float = 0.5
-    condition: float = 1.0
-    bias: bool = False
-
-    @property
-    def dimension(self) -> int:
-        """Return the dimension of tokens and queries, that of the bias included."""
-        return max(self.K, self.d + self.bias)
-
-    def _broken(self) -> Broken:
-        for name, usual in (("margin", 0), ("condition", 1), ("bias", False)):
-            if self.points == "rademacher" and getattr(self, name) != usual:
-                must = "with points=rademacher: the entries of a point have one size"
-                yield name, f"{str(usual).lower()} {must}"
-
-
-class ContextsConfig(ClassifierConfig, name="contexts", target="Contexts"):
-    """Contexts with several next tokens each, for a linear decoder: model=linear."""
-
-    contexts: int = 4
-    support: int = 2
-    scores: str = "label"
-
-    def _broken(self) -> Broken:
-        if self.contexts > self.n:
-            yield "contexts", f"<= n={self.n}: each has a sample"
-        if self.support > self.K:
-            yield "support", f"<= K={self.K}: they are of the vocabulary"
-
-
-class PretrainedConfig(DataConfig, name="pretrained", target="Pretrained"):
-    """A head of a pretrained model on sentences of a text."""
-
-    transformer: str = "minilm"
-    text: str | None = None
-    at_layer: int = 0
-    at_head: int = 0
-    n: int = 24
-    T: int = 8
-    sinks: bool = True
-    control: str = "none"
-    scores: str = "attended"
-
-    def _broken(self) -> Broken:
-        if self.T < 3 and not self.sinks:
-            yield "T", ">= 3 with data.sinks=false, for a choice"
+    """h(o) = log softmax(C o)_y of a next token y: with loss=linear the cross-entropy."""
 
 
 class LossConfig(Option):
@@ -326,7 +166,10 @@ class ExponentialLossConfig(LossConfig, name="exponential", target="Exponential"
 
 
 class LogLossConfig(LossConfig, name="log", target="Log"):
-    """-log(u), of a probability u > 0: with data=token_graph, classes, contexts."""
+    """-log(u) of a probability u > 0: the loss of next-token prediction.
+
+    With data=token_graph, classes, contexts.
+    """
 
 
 class CrossEntropyConfig(LossConfig, name="cross_entropy", target="Log"):
@@ -340,4 +183,4 @@ class LinearLossConfig(LossConfig, name="linear", target="LinearLoss"):
 class SquaredLossConfig(LossConfig, name="squared", target="Squared"):
     """(u - target)^2, not decreasing: breaks the theory on purpose."""
 
-    target: float = 1.0
+    target: Annotated[float, Range(), "margin of least loss"] = 1.0

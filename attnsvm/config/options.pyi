@@ -1,14 +1,13 @@
-"""The keyword options of `attnsvm.train` and `attnsvm.sample`, for type checkers and completion.
+"""The keyword options of `attnsvm.train` and `attnsvm.sample`, for type checkers.
 
-The schema is what counts when a program runs: it has the defaults, the ranges and the fields of
-plug-ins, which these types do not know. A test compares the two.
+Written by `python -m attnsvm.cli.generated` from the schemas, without the fields of plug-ins.
 """
 
 from collections.abc import Sequence
 from typing import TypedDict
 
 class OptimizerOptions(TypedDict, total=False):
-    """Fields of the optimizers; which of them an optimizer has: `attnsvm --help`."""
+    """Fields of the optimizers; those of an option: `attnsvm --help GROUP=OPTION`."""
 
     init_scale: float
     init_path: str | None
@@ -26,14 +25,14 @@ class OptimizerOptions(TypedDict, total=False):
     order_seed: int
     record_every: int
     record: str
-    norm: str
     beta: float
     nesterov: bool
-    newton_schulz_steps: int
-    polynomial: str
     beta1: float
     beta2: float
     eps: float
+    norm: str
+    newton_schulz_steps: int
+    polynomial: str
     p: float
     normalized: bool
     radii: Sequence[float]
@@ -41,39 +40,39 @@ class OptimizerOptions(TypedDict, total=False):
     cone: float | None
 
 class SampleOptions(TypedDict, total=False):
-    """Fields of data, heads and models; which of them an option has: `attnsvm --help`."""
+    """Fields of data, heads and models; those of an option: `attnsvm --help GROUP=OPTION`."""
 
     n: int
     T: int
     d: int
+    score_gap: float
+    signal: float
+    held_out: int
     path: str
     positive: int
     negative: int
     patch: int
     stride: int
-    transformer: str
-    text: str | None
-    at_layer: int
-    at_head: int
-    control: str
-    scores: str
-    sinks: bool
-    score_gap: float
-    signal: float
-    held_out: int
     K: int
+    output: str
     graph: str
     embeddings: str
-    output: str
+    text: str | None
     points: str
     margin: float
     condition: float
     bias: bool
     contexts: int
     support: int
+    scores: str
+    transformer: str
+    at_layer: int
+    at_head: int
+    sinks: bool
+    control: str
     train: bool
-    width: int
     lam: float
+    width: int
     v_rate: float
     query: int
     causal: bool

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from omegaconf import MISSING
 
@@ -57,23 +57,28 @@ class ProbeConfig(Option):
 
 
 class RankConfig(ProbeConfig, name="rank", target="Rank"):
-    """The rank of W, which is K Q^T where these are trained."""
+    """Effective and stable rank of W, which is K Q^T where these are trained."""
 
-    threshold: float = 1e-3
+    threshold: Annotated[
+        float, Range(0, 1, open=True, below=True), "rank: sigma > this * sigma_1"
+    ] = 1e-3
 
 
 class EntropyConfig(ProbeConfig, name="entropy", target="Entropy"):
-    """The entropy of the attention of a sample, -sum_t s_t log s_t."""
+    """Entropy of attention, -sum_t s_t log s_t, mean and maximum over the samples."""
 
 
 class DistanceConfig(ProbeConfig, name="distance", target="Distance"):
-    """The distance of the direction of W to that of a matrix M from an .npy file."""
+    """Distance of the direction of W to that of a matrix in an .npy file."""
 
-    path: str = MISSING
+    path: Annotated[str, "the file, (d, d) numbers; a value is required"] = MISSING
 
 
 class BalanceConfig(ProbeConfig, name="balance", target="Balance"):
-    """How far K and Q are from balance, which gradient flow from balanced weights keeps."""
+    """How far K and Q are from balance, which gradient flow from balanced weights keeps.
+
+    Needs parameterization=kq.
+    """
 
 
 class MarginGapConfig(ProbeConfig, name="margin_gap", target="MarginGap"):
@@ -85,19 +90,22 @@ class ConstrainedConfig(ProbeConfig, name="constrained", target="Constrained"):
 
 
 class ExcessRiskConfig(ProbeConfig, name="excess_risk", target="ExcessRisk"):
-    """The risk above that of attending to the selected tokens alone; linear head, else NaN."""
+    """Logarithm of the risk above that of attending to the selected tokens alone.
+
+    For a linear head, else NaN.
+    """
 
 
 class OtherHeadsConfig(ProbeConfig, name="other_heads", target="OtherHeads"):
-    """The other heads of a pretrained layer against the SVM of one head's tokens."""
+    """The other heads of a layer of data=pretrained against the SVM of the tokens of one head."""
 
 
 class HeldOutConfig(ProbeConfig, name="held_out", target="HeldOut"):
-    """Further samples of the same instance, data.held_out of them: what W selects there."""
+    """What W selects in further samples of the same instance, data.held_out of them."""
 
 
 class MixtureConfig(ProbeConfig, name="mixture", target="Mixture"):
-    """The mixture of a sample's tokens that scores best, known before training.
+    """How far attention is from the mixture of tokens that scores best, known before training.
 
     For a linear or quadratic head, or a relu head with labels +1; NaN where it is not unique.
     """
@@ -108,7 +116,7 @@ class OptimalityConfig(ProbeConfig, name="optimality", target="Optimality"):
 
 
 class TokenGraphProbeConfig(ProbeConfig, name="token_graph", target="TokenGraph"):
-    """The token-priority graphs of the queries, and the attention that goes by them."""
+    """The token-priority graphs of next-token prediction: components, edges, attention by them."""
 
 
 def described_quantities(probes: Mapping[str, Any]) -> dict[str, dict[str, str]]:

@@ -8,12 +8,25 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from typing import Annotated
 
 from omegaconf import MISSING
 
 from attnsvm.config import groups
 from attnsvm.config.combinations import check_combinations
-from attnsvm.config.fields import Broken, Group, ListOf, OneOf, Schema, check_fields, option
+from attnsvm.config.data import DataConfig
+from attnsvm.config.fields import (
+    SEEDS,
+    SIZE,
+    Broken,
+    Group,
+    ListOf,
+    OneOf,
+    Range,
+    Schema,
+    check_fields,
+)
+from attnsvm.config.norm import NormName
 from attnsvm.config.optimizer import OptimizerConfig
 from attnsvm.config.plugins import Options
 from attnsvm.config.probe import ProbeConfig
@@ -28,14 +41,34 @@ class SelectionConfig(Group):
     """Which tokens the SVM separates from the rest, and which instances are excluded."""
 
     GROUP = "selection"
-    tokens: str = "top"
-    saturation: float = 0.999
-    settled: float = 1e-4
-    attended: float = 1e-3
-    negligible: float = 1e-6
-    reject_all_positive: bool = False
-    until_accepted: bool = False
-    keep_stalled: bool = False
+    tokens: Annotated[
+        str,
+        OneOf(("top", "optimal", "multi", "scc")),
+        "top: the token of largest softmax; optimal: argmax score, no training; multi: all "
+        "tokens with softmax >= attended; scc: the component of the label, the token of best "
+        "score, in the token-priority graph",
+    ] = "top"
+    saturation: Annotated[
+        float, Range(0, 1), "an instance whose smallest top softmax is below this is unsaturated"
+    ] = 0.999
+    settled: Annotated[
+        float,
+        Range(0, 1),
+        "1 - correlation of W with W half-way up to which its direction is settled",
+    ] = 1e-4
+    attended: Annotated[float, Range(0, 1, open=True), "smallest softmax of an attended token"] = (
+        1e-3
+    )
+    negligible: Annotated[
+        float, Range(0, 1, open=True), "largest softmax of an unattended token"
+    ] = 1e-6
+    reject_all_positive: Annotated[
+        bool, "multi: reject instances whose labels are all +1, as published"
+    ] = False
+    until_accepted: Annotated[
+        bool, "multi: draw further seeds until `trials` instances are accepted"
+    ] = False
+    keep_stalled: Annotated[bool, "keep stalled runs as data points, as published"] = False
 
     def _broken(self) -> Broken:
         if self.negligible > self.attended:
@@ -50,10 +83,14 @@ class SvmConfig(Group):
     """Which attention SVMs are solved."""
 
     GROUP = "svm"
-    norms: list[str] = ["frobenius", "nuclear"]
-    gap: float = 1e-9
-    rank_tolerance: float = 1e-6
-    published: bool = False
+    norms: Annotated[list[str], ListOf(NormName()), "norms to minimise"] = ["frobenius", "nuclear"]
+    gap: Annotated[float, Range(1e-12, 0.01), "largest relative duality gap of `solved`"] = 1e-9
+    rank_tolerance: Annotated[
+        float, Range(0, 1, open=True, below=True), "rank: sigma > this * sigma_1"
+    ] = 1e-6
+    published: Annotated[
+        bool, "also solve as the published scripts do: default tolerances, rank at 1e-7"
+    ] = False
 
     def _broken(self) -> Broken:
         others = [norm for norm in self.norms if norm not in PUBLISHED]
@@ -73,35 +110,47 @@ class RunConfig(Schema):
     model: groups.ModelConfig = MISSING
     parameterization: groups.ParameterizationConfig = MISSING
     head: groups.HeadConfig = MISSING
-    data: groups.DataConfig = MISSING
+    data: DataConfig = MISSING
     optimizer: OptimizerConfig = MISSING
     loss: groups.LossConfig = MISSING
     selection: SelectionConfig = dataclasses.field(default_factory=SelectionConfig)
     svm: SvmConfig = dataclasses.field(default_factory=SvmConfig)
     probe: dict[str, ProbeConfig] = dataclasses.field(default_factory=dict)
-    sweep: str | None = None
-    question: str | None = None
-    trials: int = 100
-    seed: int = 0
-    hypotheses: list[str] = option(
-        [],
+    sweep: Annotated[str | None, "name of the experiment that this run belongs to"] = None
+    question: Annotated[str | None, "question of the experiment, shown in its report"] = None
+    trials: Annotated[int, SIZE, "number of instances"] = 100
+    seed: Annotated[int, SEEDS, "seed of the first instance; instance i has seed + i"] = 0
+    hypotheses: Annotated[
+        list[str],
         ListOf(OneOf(tuple(HYPOTHESES)), empty=True),
         "hypotheses of theorems to decide for every instance, each a column",
-    )
-    keep_path: bool = False
-    objective: str | None = None
-    device: str = "auto"
-    extensions: list[str] = []
-    mixed_code: bool = False
-    dry_run: bool = False
+    ] = []
+    keep_path: Annotated[bool, "store the weights and softmax of every snapshot"] = False
+    objective: Annotated[
+        str | None,
+        "number that a job returns to a sweeper: mean(COLUMN) | median(COLUMN) of the instances"
+        " with status ok, or share(COLUMN=WORD) of all",
+    ] = None
+    device: Annotated[str, OneOf(("auto", "cpu", "cuda")), "device of the tensors"] = "auto"
+    extensions: Annotated[list[str], "packages, besides attnsvm, that `_target_` may name"] = []
+    mixed_code: Annotated[
+        bool, "without effect: a sweep adds to records that other code has made and replaces none"
+    ] = False
+    dry_run: Annotated[bool, "list the runs and estimate their time; run nothing"] = False
 
     def __post_init__(self) -> None:
         check_fields(self)
         check_combinations(self)
 
 
-BASES = (groups.ModelConfig, groups.ParameterizationConfig, groups.HeadConfig, groups.DataConfig,
-         OptimizerConfig, groups.LossConfig)  # fmt: skip
+BASES = (
+    groups.ModelConfig,
+    groups.ParameterizationConfig,
+    groups.HeadConfig,
+    DataConfig,
+    OptimizerConfig,
+    groups.LossConfig,
+)
 GROUPS = {base.GROUP: Options(base) for base in BASES}
 """Every option of these groups, those of plug-ins included, by the name a user types."""
 

@@ -8,7 +8,7 @@ import torch
 from torch import Generator, Tensor
 
 from attnsvm.config import ConfigError
-from attnsvm.config.groups import DrawnConfig
+from attnsvm.config.data import DrawnConfig
 from attnsvm.display.pace import each
 from attnsvm.head import Head, Joint, Linear, Parameters, Quadratic, RowScores, Vocabulary
 from attnsvm.model import CrossAttention, Model

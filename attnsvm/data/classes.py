@@ -12,7 +12,7 @@ import torch
 from torch import Generator, Tensor
 from torch.nn.functional import pad
 
-from attnsvm.config.groups import ClassesConfig
+from attnsvm.config.data import ClassesConfig
 from attnsvm.data.base import Drawn, Seeded, check_own_scores, normal
 from attnsvm.head import Head, RowScores, unit_vector
 from attnsvm.model import LinearClassifier, Model

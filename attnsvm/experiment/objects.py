@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from attnsvm.config import GROUPS, ConfigError, RunConfig
-from attnsvm.config.groups import PretrainedConfig, is_transformer
+from attnsvm.config.data import PretrainedConfig
+from attnsvm.config.groups import is_transformer
 from attnsvm.config.instantiate import instantiate
 from attnsvm.config.probe import probe_quantities
 from attnsvm.data import Data, Seeded

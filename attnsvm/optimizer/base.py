@@ -48,7 +48,7 @@ class Optimizer(ABC):
         super().__init_subclass__(**others)
         for f in dataclasses.fields(options) if options else ():
             if f.name != "_target_" and f.name not in vars(cls):
-                cls.__annotations__[f.name] = str(f.type)
+                cls.__annotations__[f.name] = f.type
                 both: Any = {"default": f.default, "default_factory": f.default_factory}
                 setattr(cls, f.name, dataclasses.field(**both))
         dataclass(kw_only=True, eq=False)(cls)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from attnsvm.config import groups
+from attnsvm.config import data, groups
 from attnsvm.data import Pretrained, Seeded
 from attnsvm.problem import ProblemBatch
 from attnsvm.verify.exact import Array
@@ -115,9 +115,9 @@ class Drawing:
         given: dict[str, Any] = {
             name: stored.filled(name, keys, getattr(batch, name)) for name in TOKENS
         }
-        pretrained = isinstance(self.config.data, groups.PretrainedConfig)
-        decomposed = (groups.OrthonormalConfig, groups.SphereInSpanConfig, groups.PlantedConfig,
-                      groups.VocabularyConfig)  # fmt: skip
+        pretrained = isinstance(self.config.data, data.PretrainedConfig)
+        decomposed = (data.OrthonormalConfig, data.SphereInSpanConfig, data.PlantedConfig,
+                      data.VocabularyConfig)  # fmt: skip
         # other machines may draw other last bits
         differ = self.elsewhere or pretrained or isinstance(self.config.data, decomposed)
         allowed = ("exact", "turned", "close")[: 3 if differ else 2]

@@ -13,9 +13,9 @@ from tests.quick import quick
 @pytest.mark.parametrize("given", quick([], ["extensions=[cubic_heads]"]))
 def test_help_and_completion_know_it(given, tmp_path, monkeypatch):
     place = (write_package if given else installed)(tmp_path / "place")
-    shown = ran("--help", *given, path=place, cwd=tmp_path)
-    assert "head=linear | relu | quadratic | mlp | joint | vocabulary | cubic" in shown.stdout
-    assert "head.power=3  exponent, odd (>= 1 and <= 9) [cubic]" in shown.stdout
+    assert "| cubic" in ran("--help", *given, path=place, cwd=tmp_path).stdout
+    shown = ran("--help", "head=cubic", *given, path=place, cwd=tmp_path)
+    assert "# exponent, odd (>= 1 and <= 9)\npower: 3" in shown.stdout
     line = " ".join(["attnsvm", *given, "head=cu"])
     monkeypatch.setenv("COMP_LINE", line)
     monkeypatch.setenv("COMP_POINT", str(len(line)))

@@ -2,9 +2,12 @@ import importlib
 
 import pytest
 
+from attnsvm.cli.generated import generated
 from attnsvm.config import GROUPS, WITHOUT_EFFECT, ConfigError, RunConfig, compose
 from attnsvm.config.identity import option_names, result_fields, signature
 from attnsvm.config.instantiate import instantiate, named, target_class
+from attnsvm.config.run import ALL_GROUPS, SECTIONS
+from attnsvm.config.sources import conf_folder
 from tests.quick import beside, refusals
 
 
@@ -23,10 +26,19 @@ def test_every_option_composes_and_builds_what_it_names(group, name):
     run = composed(f"{group}={name}", *fields, *others)
     node, schema = getattr(run, group), GROUPS[group][name]
     assert option_names(run)[group] == name
-    assert node == schema(**given)  # the schema alone has defaults, no yaml file
+    assert node == schema(**given)
     module, _, cls = node._target_.rpartition(".")
     assert type(instantiate(node, group)) is getattr(importlib.import_module(module), cls)
     assert module == f"attnsvm.{group}"
+
+
+def test_files_that_are_written_from_declarations_are_up_to_date():
+    texts = dict(generated())
+    for path, text in texts.items():
+        assert path.read_text() == text, "python -m attnsvm.cli.generated writes it"
+    known = {**ALL_GROUPS, **SECTIONS}
+    files = {path for group in known for path in (conf_folder() / group).glob("*.yaml")}
+    assert files == {path for path in texts if path.suffix == ".yaml"}
 
 
 @pytest.mark.parametrize(("overrides", "message"), refusals("config"))

@@ -1,0 +1,52 @@
+"""The files that are written from the declarations of options and columns.
+
+`python -m attnsvm.cli.generated` writes them; a test compares them.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from inspect import formatannotation
+from pathlib import Path
+
+from attnsvm.cli.columns import columns_page
+from attnsvm.cli.help import option_names, option_text
+from attnsvm.config.run import ALL_GROUPS, GROUPS, SECTIONS
+from attnsvm.config.sources import conf_folder
+
+STUB = '''"""The keyword options of `attnsvm.train` and `attnsvm.sample`, for type checkers.
+
+Written by `python -m attnsvm.cli.generated` from the schemas, without the fields of plug-ins.
+"""
+
+from collections.abc import Sequence
+from typing import TypedDict
+'''
+
+
+def generated() -> Iterator[tuple[Path, str]]:
+    """Yield the files of a checkout that are written from declarations, with their text."""
+    conf, root = conf_folder(), Path(__file__).parents[2]
+    for group in (*ALL_GROUPS, *SECTIONS):
+        for name in getattr(ALL_GROUPS.get(group), "own", option_names(group)):
+            yield conf / group / f"{name}.yaml", option_text(group, name)
+    types = [
+        _typed("OptimizerOptions", "Fields of the optimizers", "optimizer"),
+        _typed("SampleOptions", "Fields of data, heads and models", "data", "head", "model"),
+    ]
+    yield root / "attnsvm/config/options.pyi", STUB + "".join(types).replace("list[", "Sequence[")
+    yield root / "docs/columns.md", columns_page()
+
+
+def _typed(name: str, about: str, *groups: str) -> str:
+    """Return the declaration of a dictionary with the fields of all options of groups."""
+    schemas = (schema for group in groups for schema in GROUPS[group].own.values())
+    kinds = {f.name: f.type for schema in schemas for f in dataclasses.fields(schema) if f.metadata}
+    kinds.pop("init", None)  # an argument of its own
+    lines = [f"    {field}: {formatannotation(kind)}" for field, kind in kinds.items()]
+    about = f'    """{about}; those of an option: `attnsvm --help GROUP=OPTION`."""\n'
+    return "\n".join([f"\nclass {name}(TypedDict, total=False):", about, *lines, ""])
+
+
+if __name__ == "__main__":
+    for path, text in generated():
+        path.write_text(text)
