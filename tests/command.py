@@ -31,10 +31,17 @@ def environment(of: dict[str, str] | None = None) -> dict[str, str]:
 SERVER = multiprocessing.get_context("forkserver")
 """Forks processes that have imported the packages: a command then starts in a tenth of a second."""
 SERVER.set_forkserver_preload(
-    ["attnsvm.cli.job", "attnsvm.experiment.stages", "attnsvm.verify.command", "pyarrow.parquet",
-     "attnsvm.sweeps.report.page", "attnsvm.sweeps.figures.adhoc",
-     "hydra_plugins.attnsvm_sweeper.sweeper", "matplotlib.backends.backend_pdf"]
-)  # fmt: skip
+    [
+        "attnsvm.cli.job",
+        "attnsvm.experiment.stages",
+        "attnsvm.verify.command",
+        "pyarrow.parquet",
+        "attnsvm.sweeps.report.page",
+        "attnsvm.sweeps.figures.adhoc",
+        "hydra_plugins.attnsvm_sweeper.sweeper",
+        "matplotlib.backends.backend_pdf",
+    ]
+)
 
 
 def attnsvm(

@@ -30,9 +30,11 @@ from attnsvm.record.state import LOCK_FILE, holder, run_state
 from tests.config.test_config import composed
 
 STEPS = (
-    *((os, name) for name in ("fsync", "replace", "chmod", "write")), (fcntl, "flock"),
-    (files.tempfile, "mkstemp"), (Path, "unlink"),
-)  # fmt: skip
+    *((os, name) for name in ("fsync", "replace", "chmod", "write")),
+    (fcntl, "flock"),
+    (files.tempfile, "mkstemp"),
+    (Path, "unlink"),
+)
 """What changes the disk while a record is written."""
 
 

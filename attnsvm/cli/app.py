@@ -12,20 +12,13 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from attnsvm.cli.columns import columns_text
+from attnsvm.cli.command_line import CommandLine, check_sweep
 from attnsvm.cli.errors import SweepIncompleteError, exit_code, search_message
 from attnsvm.cli.help import help_text
 from attnsvm.cli.memory import refuse_without_disk, refuse_without_memory, this_machine
 from attnsvm.cli.objective import objective_of, quoted
 from attnsvm.cli.signals import stopping_with_children
 from attnsvm.cli.sweep import OWN, check_paths, close_others, rerun, typed
-from attnsvm.cli.user_sweeps import (
-    check_sweep,
-    check_words,
-    flags_first,
-    named_extensions,
-    topics,
-    user_sweeps,
-)
 from attnsvm.config import ConfigError
 from attnsvm.config.compose import register, validated
 from attnsvm.config.instantiate import check_extensions
@@ -98,9 +91,10 @@ def _entry() -> None:
     for word in words:
         if flagged := re.match(r"--(\w+\.[\w.]+=.*)", word):
             raise ConfigError(f"{word}: must be without --, as in {flagged[1]}")
-    if named := named_extensions(words):
-        check_extensions(named)
-        use_extensions(named)
+    line = CommandLine(words)
+    if extensions := line.extensions:
+        check_extensions(extensions)
+        use_extensions(extensions)
         register()
     if words[:1] == ["cite"]:
         from attnsvm.sweeps.cite import citation
@@ -110,15 +104,15 @@ def _entry() -> None:
         from attnsvm.sweeps.export import export
 
         _print(export(words[1:]))
-    elif "--version" in words:
+    elif line.flags.version:
         _print(f"attnsvm {__version__}")
-    elif "--help" in words or "-h" in words:
-        _print(help_text(topics(words), user_sweeps(words)))
-    elif "--columns" in words:
+    elif line.flags.help:
+        _print(help_text(line.topics, line.user_sweeps()))
+    elif line.flags.columns:
         _print(columns_text())
     else:
-        check_words(words)
-        sys.argv[1:] = quoted(flags_first(words))
+        line.check()
+        sys.argv[1:] = quoted(line.flags_first)
         _run_hydra()
 
 

@@ -46,8 +46,9 @@ def columns_text() -> str:
     lines = [head, ""]
     for heading, columns in dictionary(PROBES).items():
         lines += [heading]
-        lines += [f"  {one.name}  {one.meaning} ({one.unit}; {one.range}; {one.stage})"
-                  for one in columns]  # fmt: skip
+        lines += [
+            f"  {one.name}  {one.meaning} ({one.unit}; {one.range}; {one.stage})" for one in columns
+        ]
         lines += [""]
     lines += ["stages", *(f"  {name}  {meaning}" for name, meaning in declared.STAGES.items())]
     return "\n".join(

@@ -21,10 +21,10 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from attnsvm import record
+from attnsvm.cli.command_line import CommandLine
 from attnsvm.cli.errors import SUBMITIT_REFUSAL, exit_code, outcome
 from attnsvm.cli.objective import Objective
 from attnsvm.cli.signals import follow_by_joblib
-from attnsvm.cli.user_sweeps import config_folders
 from attnsvm.config import PROBES, ConfigError, RunConfig
 from attnsvm.config.compose import validated
 from attnsvm.config.identity import digest_of_cells, named_files, result_fields, run_name
@@ -124,7 +124,7 @@ def close_sweep(folder: Path, cells: Collection[str], complete: Sequence[str] = 
     except FileNotFoundError as error:  # someone removed the records meanwhile
         log.error("no report: %s", error)
     else:
-        files = write_report(frames, config_folders(sys.argv[1:]))
+        files = write_report(frames, CommandLine(sys.argv[1:]).folders)
         written = files.kept or f"report: {files.html}, figures and tables beside it"
         lines = [*conclusion(frames), *filter(None, [frames.versions]), written]
         outcome.info("%s\n%s", folder, "\n".join(lines))

@@ -49,8 +49,11 @@ class Range:
 
     def __str__(self) -> str:
         sides = ((self.low, ">" if self.open else ">="), (self.high, "<" if self.below else "<="))
-        limits = [f"{sign} {limit:{'d' if isinstance(limit, int) else 'g'}}"
-                  for limit, sign in sides if math.isfinite(limit)]  # fmt: skip
+        limits = [
+            f"{sign} {limit:{'d' if isinstance(limit, int) else 'g'}}"
+            for limit, sign in sides
+            if math.isfinite(limit)
+        ]
         return " ".join(["a finite number", " and ".join(limits)]).rstrip()
 
 

@@ -22,9 +22,22 @@ UNNAMED_OPTIONS = {"model": "cross_attention", "loss": "logistic"}
 """Options that the name of a run's folder leaves out."""
 
 UNNAMED_FIELDS = (
-    "_target_", "n", "T", "d", "path", "init_path", "text", "transformer", "extensions",
-    "hypotheses", "keep_path", "keep_stalled", "record", "record_every", "norms",
-)  # fmt: skip
+    "_target_",
+    "n",
+    "T",
+    "d",
+    "path",
+    "init_path",
+    "text",
+    "transformer",
+    "extensions",
+    "hypotheses",
+    "keep_path",
+    "keep_stalled",
+    "record",
+    "record_every",
+    "norms",
+)
 """Fields that it leaves out: sizes, which it has anyway, paths of files, and what is recorded."""
 
 NAME_LENGTH = 80
@@ -36,8 +49,11 @@ def option_names(config: RunConfig) -> dict[str, str]:
     found = {}
     for group, options in GROUPS.items():
         node = getattr(config, group)
-        same = (name for name, schema in options.items()
-                if (type(node), node._target_) == (schema, vars(schema)["_target_"]))  # fmt: skip
+        same = (
+            name
+            for name, schema in options.items()
+            if (type(node), node._target_) == (schema, vars(schema)["_target_"])
+        )
         found[group] = next(same, str(node._target_))
     return found
 

@@ -10,9 +10,12 @@ from attnsvm.config.names import did_you_mean
 from attnsvm.config.words import MEANINGS
 
 NAMED = {
-    "frobenius": ("l", 2.0), "nuclear": ("schatten", 1.0), "spectral": ("schatten", math.inf),
-    "l1": ("l", 1.0), "max": ("l", math.inf),
-}  # fmt: skip
+    "frobenius": ("l", 2.0),
+    "nuclear": ("schatten", 1.0),
+    "spectral": ("schatten", math.inf),
+    "l1": ("l", 1.0),
+    "max": ("l", math.inf),
+}
 """Family and exponent p of the norms that have a name of their own."""
 
 OF_FAMILIES = {family: name for name, family in NAMED.items()} | {("schatten", 2.0): "frobenius"}

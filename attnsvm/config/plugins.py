@@ -28,8 +28,17 @@ from attnsvm.config.sources import package_of
 DECLARED = "ATTNSVM"
 """The mapping in which a package named in `extensions` declares its options."""
 
-GROUP_NAMES = ("model", "parameterization", "head", "data", "optimizer", "loss", "probe",
-               "conf", "figures")  # fmt: skip
+GROUP_NAMES = (
+    "model",
+    "parameterization",
+    "head",
+    "data",
+    "optimizer",
+    "loss",
+    "probe",
+    "conf",
+    "figures",
+)
 """Groups to which a plug-in may add options; and `conf`, whose values are modules that hold config
 files, and `figures`, NAME -> the module that draws the sweep NAME."""
 

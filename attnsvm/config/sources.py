@@ -91,8 +91,11 @@ def _imports(path: Path) -> set[str]:
     except (SyntaxError, ValueError):  # its import reports it
         return set()
     names = [one.name for node in nodes if isinstance(node, ast.Import) for one in node.names]
-    names += [node.module for node in nodes
-              if isinstance(node, ast.ImportFrom) and node.module and not node.level]  # fmt: skip
+    names += [
+        node.module
+        for node in nodes
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level
+    ]
     return {package_of(name) for name in names}
 
 

@@ -24,12 +24,12 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
+from attnsvm.cli.command_line import check_sweep
 from attnsvm.cli.dry_run import log_plan
 from attnsvm.cli.errors import SweepIncompleteError
 from attnsvm.cli.memory import job_machine, refuse_without_disk, refuse_without_memory
 from attnsvm.cli.objective import objective_of
 from attnsvm.cli.sweep import check_paths, check_subdir, close_sweep, rerun, sweep_folder
-from attnsvm.cli.user_sweeps import check_sweep
 from attnsvm.config import ConfigError
 from attnsvm.config.identity import fields_of, plan_digest, run_name
 from attnsvm.config.plugins import declared_modules

@@ -33,13 +33,19 @@ def test_wrong_input_stops_before_any_work(arguments, message, tmp_path):
 
 @pytest.mark.parametrize(
     ("asked", "told", "imported"),
-    [("attnsvm --help", "attnsvm sweep=rank_vs_d", "[]"),
-     ("attnsvm --columns", "one_minus_corr_nuclear", "[]"),
-     ("attnsvm.sweeps.report --help", "usage: attnsvm-report", "[]"),
-     (f"attnsvm.sweeps.status {RECORDS}/sequence", "runs: ", "[]"),
-     pytest.param("attnsvm -m seed=1,2 dry_run=true", "2 runs, 2 of them", "['numpy', 'torch']",
-                  marks=pytest.mark.full)],
-)  # fmt: skip
+    [
+        ("attnsvm --help", "attnsvm sweep=rank_vs_d", "[]"),
+        ("attnsvm --columns", "one_minus_corr_nuclear", "[]"),
+        ("attnsvm.sweeps.report --help", "usage: attnsvm-report", "[]"),
+        (f"attnsvm.sweeps.status {RECORDS}/sequence", "runs: ", "[]"),
+        pytest.param(
+            "attnsvm -m seed=1,2 dry_run=true",
+            "2 runs, 2 of them",
+            "['numpy', 'torch']",
+            marks=pytest.mark.full,
+        ),
+    ],
+)
 def test_no_heavy_package_is_imported_that_an_answer_does_not_need(asked, told, imported, tmp_path):
     watch = "import runpy, sys\ntry: runpy.run_module(sys.argv.pop(1), run_name='__main__')\n"
     watch += "finally: print(sorted({'numpy', 'pandas', 'torch'} & set(sys.modules)))"

@@ -90,7 +90,7 @@ def test_a_line_that_lacks_is_an_error_that_says_it(what, own):
 def test_a_name_that_is_taken_is_refused(own):
     (own / "own/sweep/mine.yaml").rename(own / "own/sweep/sequence.yaml")
     done = ran("--config-dir=own", "sweep=sequence", *SMALL, cwd=own, code=2)
-    assert "sweep=sequence: must be one file; found own/sweep/sequence.yaml, " in done.stderr
+    assert "sweep=sequence: must be one file, is own/sweep/sequence.yaml, " in done.stderr
 
 
 DECLARED = 'ATTNSVM = {"conf": {"mine": "my_sweeps.conf"}, "figures": {"mine": "my_sweeps.mine"}}\n'

@@ -56,9 +56,17 @@ def test_what_is_allowed_is_composed():
 def test_signature_changes_with_every_result_affecting_field_and_no_other():
     base = composed()
     changed = {
-        "data.n=7", "head=relu", "parameterization=kq", "optimizer.lr=0.2", "loss=linear",
-        "selection.saturation=0.9", "svm.gap=1e-8", "trials=99", "seed=1", "model=self_attention",
-    }  # fmt: skip
+        "data.n=7",
+        "head=relu",
+        "parameterization=kq",
+        "optimizer.lr=0.2",
+        "loss=linear",
+        "selection.saturation=0.9",
+        "svm.gap=1e-8",
+        "trials=99",
+        "seed=1",
+        "model=self_attention",
+    }
     signatures = {override: signature(composed(override)) for override in changed}
     assert len({*signatures.values(), signature(base)}) == len(changed) + 1
     assert signature(composed("device=cpu")) == signature(base)

@@ -1,0 +1,34 @@
+"""The public names of attnsvm, for type checkers; `lazy_loader` imports each on first use."""
+
+from . import nn as nn
+from .comparison import margin_gap as margin_gap
+from .comparison import svmeq as svmeq
+from .config import ConfigError as ConfigError
+from .config.version import __version__ as __version__
+from .data import sample as sample
+from .data.pretrained import heads_of as heads_of
+from .linalg import correlation as correlation
+from .linalg import one_minus_correlation as one_minus_correlation
+from .model import Transformer as Transformer
+from .nn import softmax_exact as softmax_exact
+from .problem import ProblemBatch as ProblemBatch
+from .selection import TokenSelection as TokenSelection
+from .selection import optimal_tokens as optimal_tokens
+from .selection import select_tokens as select_tokens
+from .svm import SvmSolution as SvmSolution
+from .svm import SvmStatus as SvmStatus
+from .svm import from_cvxpy as from_cvxpy
+from .svm import solve_gen_svm as solve_gen_svm
+from .svm import solve_least_norm as solve_least_norm
+from .svm import solve_rank_constrained as solve_rank_constrained
+from .svm import solve_svm as solve_svm
+from .sweeps.loaded import load as load
+from .training import Trajectory as Trajectory
+from .training import in_cone as in_cone
+from .training import in_span as in_span
+from .training import span_basis as span_basis
+from .training import train as train
+from .transformer import LayerProblems as LayerProblems
+from .transformer import LayerTrajectory as LayerTrajectory
+from .transformer import layer_problems as layer_problems
+from .transformer import train_layers as train_layers
