@@ -9,18 +9,14 @@ import torch
 import attnsvm
 from attnsvm import ConfigError, experiment
 from attnsvm.config.identity import signature
-from attnsvm.verify.run import prove
 
 pytest.importorskip("tokenizers")  # of transformers, which is slow to import
 
 from attnsvm.data import Pretrained
-from attnsvm.data.base import TEXT
-from attnsvm.data.pretrained import CONTROLS, source
 from attnsvm.head import Linear, Relu
 from attnsvm.model import CrossAttention, SelfAttention
 from tests.config.test_config import composed
 from tests.pretrained.tiny import tiny, write
-from tests.quick import quick_rows
 from tests.verify.forging import Forgery, refusal
 from tests.verify.kinds import written
 
@@ -52,26 +48,6 @@ def test_an_instance_depends_on_its_seed_only(kind, control):
         assert torch.equal(getattr(whole, name)[1], getattr(alone, name)[0])
     assert not torch.equal(whole.X[0], whole.X[1])
     assert whole.seeds.tolist() == [5, 6, 7]
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("control", CONTROLS)
-def test_what_heads_share_is_that_of_each_alone(control):
-    def clear():
-        for shared in (source._layer, source._restricted, source._scores):
-            shared.cache_clear()
-
-    clear()
-    alone = drawn(control=control)
-    clear()
-    for head in (2, 0):
-        for before in CONTROLS:
-            drawn(at_head=head, control=before)
-    again = drawn(control=control)
-    for name in ("X", "Z", "mask", "weights"):
-        assert torch.equal(getattr(alone, name), getattr(again, name))
-    assert torch.equal(alone.head_parameters["v"], again.head_parameters["v"])
-    assert drawn(control=control, T=3).X.shape[2] == 3
 
 
 @pytest.mark.parametrize("sinks", [True, False])
@@ -187,19 +163,6 @@ def test_a_run_measures_the_head_as_it_is(record):
     torch.testing.assert_close(values(trials["entropy_mean"]), entropy)
 
 
-def test_a_record_is_proved_nothing_is_trusted_and_every_forged_column_is_refused(record, tmp_path):
-    """Risk and convergence follow from scores that are derived from the model's files."""
-    genuine = written(tmp_path / "genuine", run_of_tiny(), record)
-    proof = prove(genuine)
-    assert not proof.refusals
-    assert proof.proved == {"solved": 6}
-    assert proof.trusted == []
-    forged = Forgery.of(genuine)
-    columns = forged.everywhere()
-    refusals = prove(forged.written(tmp_path / "forged")).refusals
-    assert {why.split(" is ")[0] for _, _, why in refusals} >= set(columns)
-
-
 def test_the_signature_is_that_of_the_content(tmp_path):
     copies = [write(tmp_path / name, "bert") for name in ("one", "two")]
     config = [composed("data=pretrained", f"data.transformer={copy}") for copy in copies]
@@ -209,16 +172,6 @@ def test_the_signature_is_that_of_the_content(tmp_path):
 
 
 GEN_SVM = ("selection=multi", "selection.attended=0.25", "selection.negligible=0.25")
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(("kind", "control"), [("bert", "spectrum"), ("gpt2", "queries")])
-def test_instances_and_other_heads_are_derived_from_the_files_of_the_model(kind, control, tmp_path):
-    here = (f"data.transformer={tiny(kind)}", f"data.control={control}", "seed=2", "trials=2")
-    config = run_of_tiny(*here, *GEN_SVM)
-    proof = prove(written(tmp_path, config, experiment.run(config)))
-    assert not proof.refusals
-    assert not any("other_heads" in line or "instances" in line for line in proof.trusted)
 
 
 def test_any_basis_of_the_rows_is_right(record, tmp_path):
@@ -250,46 +203,3 @@ def test_other_heads_are_measured_without_what_the_attended_tokens_fix():
         value = found.trials["other_heads_frobenius"][b]
         assert value == pytest.approx(correlations.mean(), abs=1e-9)
     assert any(len(a) for a in at["attended"])
-
-
-@pytest.mark.full
-def test_a_signature_is_refused_if_its_files_are_here_and_trusted_if_not(record, tmp_path):
-    """Forged, or of files that have changed: refused. Of files that are gone: nothing tells."""
-    model, text = write(tmp_path / "model", "bert"), tmp_path / "text.txt"
-    text.write_bytes(TEXT.read_bytes())
-    config = run_of_tiny(f"data.transformer={model}", f"data.text={text}")
-    genuine = written(tmp_path / "genuine", config, record)
-    told = "signature and rows: the model's files are not here as they were"
-    why = "signature: is not that of the config and the files that it names"
-
-    def found(folder):
-        proof = prove(folder)
-        refused = any(reason.startswith(why) for _, _, reason in proof.refusals)
-        return refused, any(told in line for line in proof.trusted)
-
-    assert found(genuine) == (False, False)
-    for path in (model / "config.json", model / "tokenizer.json", text):
-        before = path.read_bytes()
-        path.write_bytes(before + b" ")
-        assert found(genuine)[0]
-        path.unlink()
-        assert found(genuine) == (False, True)
-        path.write_bytes(before)
-    assert found(genuine) == (False, False)
-
-
-@pytest.mark.parametrize(
-    ("other", "told"),
-    quick_rows(
-        ("at_head=2", "trained_W"),
-        ("at_layer=0", "X"),
-        ("control=tokens", "X"),
-        ("control=queries", "Z"),
-        ("control=spectrum", "trained_W"),
-    ),
-)
-def test_a_record_under_the_config_of_another_head_is_refused(record, other, told, tmp_path):
-    """Its signature fits: it is that of this config and the files."""
-    proof = prove(written(tmp_path, run_of_tiny(f"data.{other}"), record))
-    assert {seed for what, seed, _ in proof.refusals if what == told} == set(record.trials["seed"])
-    assert not any(what == "run.json" for what, _, _ in proof.refusals)

@@ -11,7 +11,7 @@ import torch
 import attnsvm
 from attnsvm import ConfigError
 from attnsvm.data import Pretrained
-from attnsvm.data.pretrained.model import load
+from attnsvm.data.pretrained.source import load, sentences_of
 from attnsvm.head import Linear
 from attnsvm.model import CrossAttention
 
@@ -140,19 +140,11 @@ def test_code_in_a_folder_is_not_run(tmp_path):
 def test_a_folder_is_read_again_after_each_of_its_files_has_changed(tmp_path):
     folder = tmp_path / "model"
     shutil.copytree(small.tiny("bert"), folder)
-    assert load(str(folder)).sentences("ab", 4).tolist() == [[1, 68, 69, 2]]
+    assert sentences_of(load(str(folder)), "ab", 4).tolist() == [[1, 68, 69, 2]]
     words = json.loads((folder / "tokenizer.json").read_text())
     words["post_processor"] = None
     (folder / "tokenizer.json").write_text(json.dumps(words))
-    assert load(str(folder)).sentences("ab", 2).tolist() == [[68, 69]]
-
-
-def test_sentences_are_truncated_and_short_ones_and_copies_left_out():
-    bert, gpt2 = (load(str(small.tiny(kind))) for kind in ("bert", "gpt2"))
-    text = "abcdef\n\nab\nabc \nabcdef"
-    assert bert.sentences(text, 5).tolist() == [[1, 68, 69, 70, 2]] * 2
-    assert gpt2.sentences(text, 5).tolist() == [[68, 69, 70, 71, 72]]
-    assert bert.sentences("a", 5).shape == (0, 5)
+    assert sentences_of(load(str(folder)), "ab", 2).tolist() == [[68, 69]]
 
 
 REFERENCE = json.loads((Path(__file__).parents[1] / "reference" / "minilm.json").read_text())
@@ -163,7 +155,7 @@ def test_the_real_model_has_tokens_and_embeddings_of_its_published_library_and_i
     """Mean of the last rows, of unit norm. The library masks with float32 numbers: 4e-9 apart."""
     model, names = load("minilm"), ("sentences", "tokens", "embeddings")
     for sentence, tokens, expected in zip(*map(REFERENCE.get, names), strict=True):
-        ids = model.sentences(sentence, len(tokens))
+        ids = sentences_of(model, sentence, len(tokens))
         assert ids.tolist() == [tokens]
         with torch.no_grad():
             mean = model.network(ids).last_hidden_state[0].mean(0)
