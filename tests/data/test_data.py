@@ -104,8 +104,6 @@ def test_instances_are_the_published_draws_in_their_order(source, seed, options,
         assert array[0].equal(value), name
 
 
-
-
 @pytest.mark.parametrize("d", [4, 30])
 def test_instances_in_their_span_have_the_same_inner_products(d):
     size = {"n": 2, "T": 3, "d": d, "trials": 3}
@@ -207,7 +205,7 @@ REFUSED = {
     "data=classes points=rademacher margin=0 bias=true": "bias=True: must be false with points=",
     "data=classes model=sequence": "cross_attention or linear, with data=classes",
     "data=classes points=rademacher": "data.margin=0.5: must be 0 with points=rademacher",
-    "data=sphere model=linear": "model=linear: data must be classes | contexts, or file with X (n, d)",
+    "data=sphere model=linear": "model=linear: data must be classes | contexts, or file with X",
     "data=contexts support=7": "data.support=7: must be <= K=6",
     "data=contexts contexts=30": "data.contexts=30: must be <= n=24",
     "data=digits negative=3": "data.negative=3: must be different",
@@ -296,8 +294,8 @@ NO_FILES = {
 
 @pytest.mark.parametrize("message", NO_FILES)
 def test_bad_files_are_named(tmp_path, arrays, message):
-    given = {name: array for name, array in (arrays | NO_FILES[message]).items() if array is not None}
-    path = written(tmp_path, given)
+    changed = (arrays | NO_FILES[message]).items()
+    path = written(tmp_path, {name: array for name, array in changed if array is not None})
     with pytest.raises(ConfigError, match=re.escape(message)):
         sample("file", path=path)
 
