@@ -10,7 +10,8 @@ Each function raises AssertionError, which says what does not hold. In a test of
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -32,11 +33,8 @@ from attnsvm.selection import optimal_tokens
 from attnsvm.svm import solve_svm
 from attnsvm.training import train
 
-STEP = 1e-6
-"""Step of central differences."""
-
 SLOPE = 1e-6
-"""Largest relative difference between a gradient and central differences."""
+"""Largest relative difference between a gradient and that of autograd."""
 
 SAME = 1e-12
 """Largest relative difference between an instance in a batch and alone."""
@@ -68,67 +66,50 @@ def check_config(schema: type, **fields: Any) -> None:
 
 
 def check_head(head: Head, d: int = 5) -> None:
-    """Check draws, shapes, gradients by central differences, batches, features and device."""
-    parameters = _drawn(head, d)
-    o = _random(4, 3, d)
-    value = head.value(o, parameters)
+    """Check draws, shapes, gradients against autograd, batches, features and device."""
+    with _no_global_draws("draw"):
+        drawn = [head.draw(Generator().manual_seed(seed), d) for seed in (0, 1, 2, 3, 3)]
+    for name, p in drawn[3].items():
+        _require(p.dtype == torch.float64, f"draw: {name} is {p.dtype}, must be float64")
+        _require(p.equal(drawn[4][name]), f"draw: {name} is another one with the same generator")
+    parameters = {name: torch.stack([p[name] for p in drawn[:4]]) for name in drawn[0]}
+    o, weights = _random(4, 3, d), _random(4, 3)
     for points in (o[:, 0], o, o[:, :, None].expand(4, 3, 2, d)):
-        values = head.value(points, parameters)
-        _require(values.shape == points.shape[:-1], f"value: shape {tuple(values.shape)}")
-        _require(values.dtype == torch.float64, f"value: {values.dtype}, must be float64")
-        slope = head.gradient(points, parameters)
+        value, slope = head.value(points, parameters), head.gradient(points, parameters)
+        _require(value.shape == points.shape[:-1], f"value: shape {tuple(value.shape)}")
+        _require(value.dtype == torch.float64, f"value: {value.dtype}, must be float64")
         _require(slope.shape == points.shape, f"gradient: shape {tuple(slope.shape)}")
-    numeric = _differences(lambda at: head.value(at, parameters), o)
-    _close(head.gradient(o, parameters), numeric, SLOPE, "gradient: differs from differences")
-    weights = _random(4, 3)
+        for b in range(4):
+            alone = {name: p[b : b + 1] for name, p in parameters.items()}
+            value_alone = head.value(points[b : b + 1], alone)[0]
+            _close(value_alone, value[b], SAME, "value: depends on the batch")
+    slope = Head.gradient(head, o, parameters)
+    _close(head.gradient(o, parameters), slope, SLOPE, "gradient: differs from autograd")
     trained = head.parameter_gradient(o, parameters, weights)
-    for name, p in parameters.items():
-
-        def weighted(at: Tensor, name: str = name) -> Tensor:
-            return (weights * head.value(o, {**parameters, name: at})).sum(1)
-
-        total = _differences(weighted, p.flatten(1), p.shape)
-        message = f"parameter_gradient of {name}: differs from differences"
-        _close(trained[name].flatten(1), total, SLOPE, message)
-    for b in range(4):
-        at = slice(b, b + 1)
-        alone = {name: p[at] for name, p in parameters.items()}
-        _close(head.value(o[at], alone), value[at], SAME, "value: depends on the batch")
+    for name, p in Head.parameter_gradient(head, o, parameters, weights).items():
+        _close(trained[name], p, SLOPE, f"parameter_gradient of {name}: differs from autograd")
     X = _random(4, 3, 2, d, seed=1)
-    described = head.features(X, parameters)
-    if described is not None:
+    if (described := head.features(X, parameters)) is not None:
         p, (alpha, beta, rho) = described
         total = (alpha * p + beta * p.square() / 2 + rho * p.clamp(min=0)).sum(-1)
         _close(total, head.value(X, parameters), SAME, "features: their sum is not the head")
     elsewhere = {name: p.to("meta") for name, p in parameters.items()}
-    for what in (head.value, head.gradient):
-        on = what(o.to("meta"), elsewhere).device
-        _require(on.type == "meta", f"{what.__name__}: on {on}, must be on that of its input")
-
-
-def _drawn(head: Head, d: int) -> dict[str, Tensor]:
-    """Return the parameters of 4 instances, each checked."""
-    before = torch.random.get_rng_state()
-    drawn = [head.draw(Generator().manual_seed(seed), d) for seed in range(4)]
-    again = head.draw(Generator().manual_seed(3), d)
-    _require(torch.random.get_rng_state().equal(before), "draw: uses the global random numbers")
-    for name, p in drawn[3].items():
-        _require(p.dtype == torch.float64, f"draw: {name} is {p.dtype}, must be float64")
-        _require(p.equal(again[name]), f"draw: {name} is another one with the same generator")
-    return {name: torch.stack([p[name] for p in drawn]) for name in drawn[0]}
+    for method in (head.value, head.gradient):
+        device = method(o.to("meta"), elsewhere).device
+        _require(device.type == "meta", f"{method.__name__}: on {device}, must be on its input's")
 
 
 def check_data(data: Data, head: Head | None = None, model: Model | None = None) -> None:
     """Check that instance i is that of seed + i, whatever is drawn with it and before it."""
     options = head or Linear(), model or CrossAttention()
-    before = torch.random.get_rng_state()
-    batch = data.sample(*options, 4, 7)
-    _require(torch.random.get_rng_state().equal(before), "sample: uses the global random numbers")
+    with _no_global_draws("sample"):
+        batch = data.sample(*options, 4, 7)
     _require(batch.seeds.tolist() == [7, 8, 9, 10][: batch.B], f"sample: seeds {batch.seeds}")
-    fixed = data.sample(*options, 1, 7).B == batch.B  # whatever is asked for
-    for b in range(0 if fixed else batch.B):
+    if data.sample(*options, 1, 7).B == batch.B:  # whatever number is requested
+        return
+    for b in range(batch.B):
         alone = data.sample(*options, 1, 7 + b)
-        _same_instance(alone, batch, b, f"sample, seed {7 + b}")
+        _same_instance(alone, batch, b, "sample")
         for name, p in alone.head_parameters.items():
             same = p[0].equal(batch.head_parameters[name][b])
             _require(same, f"sample: {name} of seed {7 + b} depends on the other instances")
@@ -156,7 +137,7 @@ def check_model(model: Model, n: int = 3, T: int = 4, d: int = 5) -> None:
 
 
 def check_parameterization(rule: Parameterization, d: int = 5) -> None:
-    """Check W, queries, the chain rule by central differences, initial weights and rank."""
+    """Check W, queries, the chain rule against autograd, initial weights and rank."""
     seeds = torch.arange(4)
     start = rule.init("uniform", 1.0, seeds, d)
     shapes = tuple(tuple(V.shape[1:]) for V in start)
@@ -166,14 +147,9 @@ def check_parameterization(rule: Parameterization, d: int = 5) -> None:
     _close(rule.query(start, Z), Z @ weights.mT, SAME, "query: is not W z")
     zero = rule.combine(rule.init("zero", 1.0, seeds, d))
     _require(not zero.any(), "zero: W is not 0")
-    for k, (V, slope) in enumerate(zip(start, rule.pullback(start, P, Z), strict=True)):
-
-        def total(at: Tensor, k: int = k) -> Tensor:
-            moved = (*start[:k], at, *start[k + 1 :])
-            return (P * (Z @ rule.combine(moved).mT)).sum((1, 2))
-
-        numeric = _differences(total, V.flatten(1), V.shape)
-        _close(slope.flatten(1), numeric, SLOPE, f"pullback of {rule.NAMES[k]}: differs")
+    slopes = _slopes(lambda *variables: P * (Z @ rule.combine(variables).mT), *start)
+    for name, V, slope in zip(rule.NAMES, rule.pullback(start, P, Z), slopes, strict=True):
+        _close(V, slope, SLOPE, f"pullback of {name}: differs from autograd")
     rank = int(torch.linalg.matrix_rank(weights).max())
     _require(rank <= rule.max_rank(d), f"max_rank: {rule.max_rank(d)}, but W has rank {rank}")
     alone = rule.init("uniform", 1.0, seeds[2:3], d)
@@ -181,25 +157,24 @@ def check_parameterization(rule: Parameterization, d: int = 5) -> None:
 
 
 def check_loss(loss: Loss) -> None:
-    """Check that the loss decreases if it says so, its slopes by differences, and large margins."""
+    """Check that the loss decreases if it says so, its slopes, and large margins."""
     u = torch.linspace(-4, 4, 33, dtype=torch.float64) + (5 if loss.POSITIVE else 0)
-    value = loss.value(u)
+    value, (slope,) = loss.value(u), _slopes(loss.value, u)
     _require(not loss.DECREASING or bool((value.diff() < 0).all()), "value: must decrease")
-    numeric = (loss.value(u + STEP) - loss.value(u - STEP)) / (2 * STEP)
-    _close(loss.derivative(u), numeric, SLOPE, "derivative: differs from differences")
+    _close(loss.derivative(u), slope, SLOPE, "derivative: differs from autograd")
     for margins in (u, 1e3 * u):
         factor, exponent = loss.slope(margins)
         inside = (factor >= 0.5) & (factor <= 1) if loss.DECREASING else factor.isfinite()
         _require(bool(inside.all()), "slope: its factor must be >= 1/2 and <= 1, or finite")
         _require(bool(exponent.isfinite().all()), "slope: its exponent must be finite")
     factor, exponent = loss.slope(u)
-    _close(-factor * exponent.exp(), numeric, SLOPE, "slope: a e^c differs from differences")
+    _close(-factor * exponent.exp(), slope, SLOPE, "slope: a e^c differs from autograd")
     for delta in (0.0, 1e-3, 0.5):
         shift = torch.full_like(u, delta)
-        expected = (loss.value(u - shift) - value) / delta if delta else -numeric
+        expected = (loss.value(u - shift) - value) / delta if delta else -slope
         factor, exponent = loss.excess_slope(u, shift)
-        slope = factor * exponent.exp()
-        _close(slope, expected, SLOPE, f"excess_slope at {delta:g}: a e^c differs")
+        message = f"excess_slope at {delta:g}: a e^c differs"
+        _close(factor * exponent.exp(), expected, SLOPE, message)
         for part in loss.excess_slope(1e3 * u, 1e3 * shift):
             _require(bool(part.isfinite().all()), "excess_slope: must be finite at large margins")
 
@@ -285,17 +260,19 @@ def _random(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def _differences(
-    value: Callable[[Tensor], Tensor], at: Tensor, shape: torch.Size | None = None
-) -> Tensor:
-    """Return central differences of `value` along the last axis of `at`, reshaped to `shape`."""
-    columns = []
-    for j in range(at.shape[-1]):
-        step = torch.zeros_like(at)
-        step[..., j] = STEP
-        ends = [end if shape is None else end.reshape(shape) for end in (at + step, at - step)]
-        columns.append((value(ends[0]) - value(ends[1])) / (2 * STEP))
-    return torch.stack(columns, -1)
+@contextmanager
+def _no_global_draws(method: str) -> Iterator[None]:
+    before = torch.random.get_rng_state()
+    yield
+    same = torch.random.get_rng_state().equal(before)
+    _require(same, f"{method}: uses the global random numbers")
+
+
+def _slopes(value: Callable[..., Tensor], *at: Tensor) -> tuple[Tensor, ...]:
+    """Return the derivatives of the sum of values, by autograd."""
+    with torch.enable_grad():
+        tracked = [V.detach().requires_grad_() for V in at]
+        return torch.autograd.grad(value(*tracked).sum(), tracked)
 
 
 def _close(value: Tensor, expected: Tensor, relative: float, message: str) -> None:

@@ -14,14 +14,6 @@ from attnsvm.theory import assumption_b1
 from tests.kkt import normal
 
 
-def test_correlation_of_known_angles():
-    A = torch.tensor([[3.0, 0.0], [0.0, 0.0]], dtype=torch.float64)
-    for angle in (0.0, 0.3, np.pi / 2, 2.5, np.pi):
-        B = torch.tensor([[np.cos(angle), np.sin(angle)], [0.0, 0.0]], dtype=torch.float64)
-        assert correlation(A, 7 * B).item() == pytest.approx(np.cos(angle), abs=1e-15)
-        assert one_minus_correlation(A, 7 * B).item() == pytest.approx(1 - np.cos(angle), abs=1e-15)
-
-
 @pytest.mark.parametrize("exponent", range(-12, 0))
 def test_one_minus_correlation_keeps_its_digits(exponent):
     """Against exact rational arithmetic; the plain difference has lost all digits below 1e-8."""

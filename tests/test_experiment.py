@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import attnsvm
-from attnsvm.config import GROUPS, ConfigError
+from attnsvm.config import GROUPS
 from attnsvm.experiment import parts, run
 from attnsvm.record.schema import RunRecord
 from tests.config.test_config import composed
@@ -85,19 +85,19 @@ def test_low_rank_factors_are_compared_with_the_rank_constrained_svm():
     assert (sigma[:, 2] <= 1e-6 * sigma[:, 0]).all()
 
 
-def test_several_tokens_of_low_rank_factors_are_refused():
-    options = ("selection=multi", "parameterization=kq", "data.d=6", "parameterization.m=2")
-    with pytest.raises(ConfigError, match="m=2: must be null with selection=multi"):
-        composed(*options)
-    assert composed(*options, "svm.norms=[frobenius]")
-
-
 @pytest.mark.processors
 def test_multi_accepts_in_seed_order_whatever_is_drawn_at_once():
     options = (
-        "head=relu", "selection=multi", "selection.until_accepted=true", "data.n=3", "data.T=4",
-        "data.d=4", "svm.norms=[frobenius]", "optimizer.steps=400", "seed=1",
-    )  # fmt: skip
+        "head=relu",
+        "selection=multi",
+        "selection.until_accepted=true",
+        "data.n=3",
+        "data.T=4",
+        "data.d=4",
+        "svm.norms=[frobenius]",
+        "optimizer.steps=400",
+        "seed=1",
+    )
     few = run(composed(*options, "trials=2"))
     more = run(composed(*options, "trials=4"))
     for record, wanted in ((few, 2), (more, 4)):
@@ -117,10 +117,18 @@ def test_multi_accepts_in_seed_order_whatever_is_drawn_at_once():
 @pytest.mark.full
 def test_multi_gives_the_reason_of_every_rejection():
     record = run(
-        composed("head=relu", "selection=multi", "selection.reject_all_positive=true", "trials=40",
-                 "data.n=3", "data.T=4", "data.d=4", "optimizer.steps=400",
-                 "svm.norms=[frobenius]")
-    )  # fmt: skip
+        composed(
+            "head=relu",
+            "selection=multi",
+            "selection.reject_all_positive=true",
+            "trials=40",
+            "data.n=3",
+            "data.T=4",
+            "data.d=4",
+            "optimizer.steps=400",
+            "svm.norms=[frobenius]",
+        )
+    )
     trials = record.trials
     rejected = trials[trials["status"] == "rejected"]
     assert len(trials) == 40
@@ -169,8 +177,15 @@ def test_a_diverged_instance_is_a_row_and_harms_no_other(tmp_path):
     np.savez(tmp_path / "big.npz", X=X, Z=Z, Y=Y)
     np.savez(tmp_path / "alone.npz", X=X[1:], Z=Z[1:], Y=Y[1:])
     for chosen in ("selection=top", "selection=multi", "head.train=true"):
-        options = ("data=file", chosen, "svm.norms=[frobenius]", *SHORT,
-                   "optimizer=gd", "loss=exponential", "optimizer.init=zero")  # fmt: skip
+        options = (
+            "data=file",
+            chosen,
+            "svm.norms=[frobenius]",
+            *SHORT,
+            "optimizer=gd",
+            "loss=exponential",
+            "optimizer.init=zero",
+        )
         both = run(composed(*options, f"data.path={tmp_path / 'big.npz'}")).trials
         assert both["status"].iloc[0] == "diverged"
         assert both["reason"].iloc[0] == "a weight is not finite"
@@ -182,8 +197,15 @@ def test_a_diverged_instance_is_a_row_and_harms_no_other(tmp_path):
 @pytest.mark.parametrize("selection", ["top", "multi"])
 def test_a_stalled_run_is_a_status_unless_it_is_asked_for(selection):
     """Once the softmax saturates, the published gradient is rounding noise, the exact is not."""
-    options = ("data.n=3", "data.T=4", "data.d=6", "optimizer.steps=3000", "trials=8",
-               "svm.norms=[frobenius]", f"selection={selection}")  # fmt: skip
+    options = (
+        "data.n=3",
+        "data.T=4",
+        "data.d=6",
+        "optimizer.steps=3000",
+        "trials=8",
+        "svm.norms=[frobenius]",
+        f"selection={selection}",
+    )
     exact = run(composed(*options)).trials
     assert "stalled" not in set(exact["training"]) | set(exact["status"])
 
@@ -203,8 +225,9 @@ def test_a_stalled_run_is_a_status_unless_it_is_asked_for(selection):
 @pytest.mark.full
 @pytest.mark.parametrize("options", [["keep_path=true"], ["head=relu", "selection=multi"]])
 def test_a_run_in_parts_is_the_same_run(options):
-    config = composed(*options, "data.n=3", "data.T=4", "data.d=4", "trials=12",
-                      "optimizer.steps=400")  # fmt: skip
+    config = composed(
+        *options, "data.n=3", "data.T=4", "data.d=4", "trials=12", "optimizer.steps=400"
+    )
     whole, joined = run(config), RunRecord.joined(list(parts(config, 5)))
     for name in ("trials", "history"):
         pd.testing.assert_frame_equal(getattr(joined, name), getattr(whole, name), rtol=1e-12)

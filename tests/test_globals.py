@@ -83,28 +83,20 @@ def state() -> list[Any]:
     return [drawn, modes, kinds, np.geterr()]
 
 
+TOKENS = {"trials": 2, "n": 2, "T": 3, "d": 3}
 DATA: dict[str, dict[str, Any]] = {
     name: {"data": name, "trials": 2}
     for name in GROUPS["data"]
-    if name not in ("file", "text", "pretrained", "classes", "contexts", "digits", "token_graph")
+    if name not in ("file", "pretrained")
 }
-DATA |= {
-    "digits": {"data": "digits", "trials": 1, "n": 2},
-    "token_graph": {"data": "token_graph", "trials": 2, "head": "vocabulary"},
-    "text": {"data": "text", "trials": 1, "n": 2},
-    "classes": {"data": "classes", "trials": 2, "model": "linear"},
-    "contexts": {"data": "contexts", "trials": 2, "model": "linear"},
-}
-DATA |= {
-    head: {"data": "sphere", "trials": 2, "head": head, "n": 2, "T": 3, "d": 3}
-    for head in GROUPS["head"]
-    if head != "vocabulary"
-}
+DATA["digits"] |= {"n": 2}
+DATA["text"] |= {"n": 2}
+DATA["token_graph"] |= {"head": "vocabulary"}
+for name in ("classes", "contexts"):
+    DATA[name] |= {"model": "linear"}
+DATA |= {head: TOKENS | {"head": head} for head in GROUPS["head"] if head != "vocabulary"}
+DATA |= {model: TOKENS | {"model": model} for model in ("self_attention", "sequence")}
 DATA["quadratic"] |= {"lam": 0.5}
-DATA |= {
-    model: {"data": "sphere", "trials": 2, "model": model, "n": 2, "T": 3, "d": 3}
-    for model in ("self_attention", "sequence")
-}
 
 
 def parts(result: Any) -> list[Any]:
@@ -130,23 +122,13 @@ def trained(optimizer: str, rule: str, **options: Any) -> Any:
 
 def compared() -> list[Any]:
     """Return all that follows from trained weights."""
-    batch = tiny()
-    path = trained("normalized_gd", "w", lr=1.0)
+    batch, path = tiny(), trained("normalized_gd", "w", lr=1.0)
     selection = attnsvm.select_tokens(batch, path)
-    tokens = batch.X, batch.Z, selection.selected
-    results: list[Any] = [selection, path.status(), attnsvm.in_span(batch)]
-    solutions = {}
-    for norm in ("frobenius", "nuclear", "spectral", "max", "l1", "l1.75"):
-        solution = solutions[norm] = attnsvm.solve_svm(*tokens, norm)
-        results += [solution, attnsvm.margin_gap(path.W, solution)]
-        results.append(attnsvm.correlation(path.W, solution.W))
-        results.append(attnsvm.one_minus_correlation(path.W.numpy(), solution.W))
-    results += attnsvm.solve_gen_svm(batch.X, batch.Z, selection.attended, path.log_softmax)
-    results.append(attnsvm.solve_rank_constrained(*tokens, 1))
-    results.append(attnsvm.solve_least_norm(batch.X[0], [1.0, -1.0]))
-    results.append(attnsvm.svmeq(path.W, solutions["max"].W, path.W.mT))
-    results.append(attnsvm.in_cone(batch, selection.selected, 10.0))
-    results.append(convergence_types(batch, selection, path, solutions, "frobenius", 1.0))
+    tokens, norms = selection.selected, ("frobenius", "nuclear", "spectral", "max", "l1", "l1.75")
+    solutions = {norm: attnsvm.solve_svm(batch.X, batch.Z, tokens, norm) for norm in norms}
+    gaps = [attnsvm.margin_gap(path.W, solution) for solution in solutions.values()]
+    types = convergence_types(batch, selection, path, solutions, "frobenius", 1.0)
+    results = [selection, path.status(), attnsvm.in_span(batch), solutions, gaps, types]
     return [*results, local_optima(batch), optimal_mixture(batch)]
 
 
@@ -157,13 +139,12 @@ def layers() -> list[Any]:
     return [path, attnsvm.layer_problems(batch, path)]
 
 
-def own_module() -> Any:
-    """Return weights that torch's loop trains together with those of a module."""
-    batch = tiny(head="mlp")
-    return attnsvm.train(batch, steps=3)
-
-
-CASES: dict[str, Callable[[], Any]] = {"compared": compared, "layers": layers, "mlp": own_module}
+CASES: dict[str, Callable[[], Any]] = {
+    "compared": compared,
+    "layers": layers,
+    "entered": lambda: entered(lambda array: array),
+    "mlp": lambda: attnsvm.train(tiny(head="mlp"), steps=3),
+}
 for name, options in DATA.items():
     CASES[f"sample {name}"] = partial(attnsvm.sample, **options)
 for name in GROUPS["optimizer"]:
@@ -203,16 +184,10 @@ def test_batches_of_inference_tensors_can_be_trained():
         X, Z, Y = batch.X.clone(), batch.Z.clone(), batch.Y.clone()
         some = batch[0]
     assert X.is_inference()
-    head = {"v": batch.head_parameters["v"]}
-    for given in (
-        attnsvm.ProblemBatch.of(X, Z, Y, seed=4, **head),
-        dataclasses.replace(batch, X=X),
-        some,
-    ):
-        path = attnsvm.train(given, compiled=False, steps=2, gradient="direct")
-        assert path.W.equal(
-            attnsvm.train(batch, compiled=False, steps=2, gradient="direct").W[: given.B]
-        )
+    own = attnsvm.ProblemBatch.of(X, Z, Y, seed=4, v=batch.head_parameters["v"])
+    train = partial(attnsvm.train, compiled=False, steps=2, gradient="direct")
+    for given in (own, dataclasses.replace(batch, X=X), some):
+        assert train(given).W.equal(train(batch).W[: given.B])
 
 
 # --- arrays ---------------------------------------------------------------------------------------
@@ -261,8 +236,8 @@ ARRAYS: dict[str, Callable[[np.ndarray], Any]] = {
     "tensors": lambda array: [torch.as_tensor(row) for row in array],
     "unmasked": np.ma.asarray,
     "frames": lambda array: pd.DataFrame(array) if array.ndim == 2 else array,
-    "parameter": lambda array: (
-        torch.nn.Parameter(torch.from_numpy(array)) if array.dtype.kind == "f" else array
+    "parameter": lambda array: torch.nn.Parameter(
+        torch.from_numpy(array), requires_grad=array.dtype.kind == "f"
     ),
     "negated": negated,
 }
@@ -312,23 +287,16 @@ def test_fields_of_a_batch_in_any_order():
     assert other[::2].X.is_contiguous()
 
 
-def test_files_in_any_order(tmp_path):
-    batch = tiny()
-    arrays = {name: getattr(batch, name).numpy() for name in ("X", "Z", "Y", "mask")}
-    W = {"W0": batch.X[:, :, 0].mT.numpy() @ batch.Z.numpy(), "seeds": batch.seeds.numpy()}
-    results = []
-    for name, of in (
-        ("plain", lambda array: array),
-        ("other", fortran),
-        ("big", ARRAYS["big_endian"]),
-    ):
-        data, start = tmp_path / f"{name}.npz", tmp_path / f"{name}_W.npz"
-        np.savez(data, **{key: of(array) for key, array in arrays.items()})
-        np.savez(start, **{key: of(array) for key, array in W.items()})
-        batch = attnsvm.sample("file", path=str(data), seed=4)
-        results.append(attnsvm.train(batch, init="file", init_path=str(start), steps=2).W)
-    assert results[0].equal(results[1])
-    assert results[0].equal(results[2])
+@pytest.mark.parametrize("kind", ["fortran", "big_endian"])
+def test_files_in_any_order(kind, tmp_path):
+    batch, of = tiny(), ARRAYS[kind]
+    start = batch.X[:, :, 0].mT @ batch.Z
+    arrays = {name: of(getattr(batch, name).numpy()) for name in ("X", "Z", "Y", "mask")}
+    np.savez(tmp_path / "data.npz", **arrays, v=of(batch.head_parameters["v"].numpy()))
+    np.savez(tmp_path / "W.npz", W0=of(start.numpy()), seeds=of(batch.seeds.numpy()))
+    stored = attnsvm.sample("file", path=str(tmp_path / "data.npz"), seed=4)
+    path = attnsvm.train(stored, init="file", init_path=str(tmp_path / "W.npz"), steps=2)
+    assert path.W.equal(attnsvm.train(batch, init=start, steps=2).W)
 
 
 PLAIN, DENSE = np.ones((2, 3, 3)), torch.ones(2, 3, 3, dtype=torch.float64)

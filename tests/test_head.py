@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Generator
 
-from attnsvm.head import Linear, Mlp, Quadratic, Relu, RowScores, Vocabulary
+from attnsvm.head import Linear, Mlp, Quadratic, Relu, Vocabulary
 from tests.kkt import normal
 
 HEADS = [Linear(), Relu(), Quadratic(0.3)]
@@ -29,15 +29,6 @@ def test_values_in_closed_form():
     assert Linear().value(o, v).item() == 2.0
     assert Quadratic(0.1).value(o, v).item() == pytest.approx(2.0 - 0.5)
     assert Relu().value(o, V).item() == 1.0  # V^T o = (1, -3)
-
-
-def test_scores_by_rows_are_inner_products_and_their_gradients_the_rows():
-    head, v = RowScores(), {"v": normal(2, 3, 5)}
-    for o in (normal(2, 3, 5), normal(2, 3, 4, 5)):
-        tracked = o.clone().requires_grad_()
-        value = torch.einsum("bn...d,bnd->bn...", tracked, v["v"])
-        torch.testing.assert_close(head.value(o, v), value, rtol=1e-14, atol=1e-15)
-        assert head.gradient(o, v).equal(torch.autograd.grad(value.sum(), tracked)[0])
 
 
 def test_a_module_is_evaluated_with_the_parameters_of_each_instance():

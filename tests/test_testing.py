@@ -91,34 +91,60 @@ def entropy(change):
 HEADS = {
     "slope": (Linear, "gradient", lambda g, *_: 1.001 * g, "gradient: differs"),
     "batch": (Linear, "value", lambda h, o, _: h + 1e-9 * o.sum(), "depends on the batch"),
-    "random numbers": (Linear, "draw", lambda _, g, d: {"v": torch.randn(d).double()},
-                       "global random numbers"),
+    "random numbers": (
+        Linear,
+        "draw",
+        lambda _, g, d: {"v": torch.randn(d).double()},
+        "global random numbers",
+    ),
     "precision": (Linear, "draw", lambda p, *_: {"v": p["v"].float()}, "must be float64"),
     "features": (Relu, "features", lambda f, *_: (f[0], 2 * f[1]), "features: their sum"),
-}  # fmt: skip
+}
 TWINS = {
-    **{kind: (lambda base=base, name=name, f=f: testing.check_head(twin(base, **{name: f})()), told)
-       for kind, (base, name, f, told) in HEADS.items()},
-    "data": (lambda: testing.check_data(twin(Sphere, sample=sequential)(2, 3, 4)),
-             "depends on the other instances"),
-    "model": (lambda: testing.check_model(twin(CrossAttention, expand=unmasked)()),
-              "a masked token is admissible"),
+    **{
+        kind: (
+            lambda base=base, name=name, f=f: testing.check_head(twin(base, **{name: f})()),
+            told,
+        )
+        for kind, (base, name, f, told) in HEADS.items()
+    },
+    "data": (
+        lambda: testing.check_data(twin(Sphere, sample=sequential)(2, 3, 4)),
+        "depends on the other instances",
+    ),
+    "model": (
+        lambda: testing.check_model(twin(CrossAttention, expand=unmasked)()),
+        "a masked token is admissible",
+    ),
     "parameterization": (
         lambda: testing.check_parameterization(twin(KQ, pullback=lambda KQ, *_: KQ[::-1])()),
-        "pullback"),
-    "loss": (lambda: testing.check_loss(twin(Logistic, derivative=lambda D, _: D * (1 + 1e-4))()),
-             "derivative: differs"),
-    "rising loss": (lambda: testing.check_loss(twin(Logistic, value=lambda l, _: -l)()),
-                    "value: must decrease"),
-    "optimizer": (lambda: testing.check_optimizer(of_first_order(update=together)),
-                  "depends on the other"),
-    "ascent": (lambda: testing.check_optimizer(of_first_order(step_size=lambda eta, _: -eta)),
-               "the risk does not fall"),
-    "probe": (lambda: testing.check_probe(entropy(lambda v: v / v.sum()), EntropyConfig),
-              "depends on the other"),
-    "range": (lambda: testing.check_probe(entropy(lambda v: -v), EntropyConfig),
-              "must be a finite number >= 0"),
-}  # fmt: skip
+        "pullback",
+    ),
+    "loss": (
+        lambda: testing.check_loss(twin(Logistic, derivative=lambda D, _: D * (1 + 1e-4))()),
+        "derivative: differs",
+    ),
+    "rising loss": (
+        lambda: testing.check_loss(twin(Logistic, value=lambda l, _: -l)()),
+        "value: must decrease",
+    ),
+    "optimizer": (
+        lambda: testing.check_optimizer(of_first_order(update=together)),
+        "depends on the other",
+    ),
+    "ascent": (
+        lambda: testing.check_optimizer(of_first_order(step_size=lambda eta, _: -eta)),
+        "the risk does not fall",
+    ),
+    "probe": (
+        lambda: testing.check_probe(entropy(lambda v: v / v.sum()), EntropyConfig),
+        "depends on the other",
+    ),
+    "range": (
+        lambda: testing.check_probe(entropy(lambda v: -v), EntropyConfig),
+        "must be a finite number >= 0",
+    ),
+}
 
 
 @pytest.mark.parametrize("kind", TWINS)

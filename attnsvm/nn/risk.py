@@ -160,9 +160,13 @@ class Risk:
         return self.loss.value(forward.margins).mean(-1)
 
     def gradient(
-        self, variables: Variables, forward: Forward, how: str = "log_domain", ridge: float = 0.0,
+        self,
+        variables: Variables,
+        forward: Forward,
+        how: str = "log_domain",
+        ridge: float = 0.0,
         weights: Tensor | None = None,
-    ) -> Gradient:  # fmt: skip
+    ) -> Gradient:
         """Return the gradient of risk and ridge: `log_domain`, exact at any norm, or `direct`.
 
         The ridge is the weight of the squared Frobenius norms of the attention variables; `weights`

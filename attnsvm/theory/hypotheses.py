@@ -246,7 +246,14 @@ def _and(one: bool | None, two: bool | None) -> bool | None:
 
 OF_INSTANCES: dict[str, Callable[[ProblemBatch], Verdicts]] = {
     hypothesis.__name__: hypothesis
-    for hypothesis in (unique_optimum, assumption_b2, assumption_d, overparameterized,
-                       optimum_feasible, order_preserving, runner_up_local)
-}  # fmt: skip
+    for hypothesis in (
+        unique_optimum,
+        assumption_b2,
+        assumption_d,
+        overparameterized,
+        optimum_feasible,
+        order_preserving,
+        runner_up_local,
+    )
+}
 """Hypotheses of the instance alone, by the name of their column."""

@@ -11,8 +11,9 @@ from attnsvm.config.sources import conf_folder
 from tests.quick import beside, refusals
 
 
-def composed(*overrides: str) -> RunConfig:
-    return compose.composed(overrides)
+def composed(*typed: str) -> RunConfig:
+    """Return the config of what is typed, of words divided by spaces."""
+    return compose.composed(" ".join(typed).split())
 
 
 ALL_OPTIONS = [(group, name) for group, options in GROUPS.items() for name in options]

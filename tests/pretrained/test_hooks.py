@@ -108,20 +108,6 @@ def test_heads_of_modules_with_linear_children(name, kind):
     assert torch.equal(layer.mask, (expected > 0).any(1))
 
 
-@pytest.mark.parametrize("names", [("k_proj", "q_proj"), ("k_lin", "q_lin")])
-def test_names_of_maps_of_rows_and_of_what_is_in_the_module_do_not_matter(names):
-    class Silent(Projected):
-        def forward(self, x):
-            Q, K = (getattr(self, name)(input=x)[:, None] for name in reversed(self.names))
-            return (Q @ K.mT * 8**-0.5).softmax(-1).sum()
-
-    module, X = Silent(*names), rows(3, 5, 6)
-    module.rope_theta, module.scaling, module.q_norm = 1e4, 0.25, nn.LayerNorm(4)
-    layer = attnsvm.heads_of(module, X)[""]
-    assert layer.K.shape == (1, 8, 7)
-    torch.testing.assert_close(attention_of(layer).sum(), module(X))
-
-
 def turned(V: torch.Tensor) -> torch.Tensor:
     """Return rows turned by their positions, as rotary embeddings do."""
     angle = torch.arange(V.shape[-2], dtype=V.dtype)[:, None]

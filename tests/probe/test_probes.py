@@ -29,8 +29,12 @@ def snapshot(W, batch=None, **given):
 
 
 def test_ranks_in_closed_form():
-    W = torch.stack([torch.diag(torch.tensor(s).double()) for s in (
-        [2.0, 2.0, 2.0], [4.0, 0.0, 0.0], [1.0, 0.5, 0.01], [0.0, 0.0, 0.0])])  # fmt: skip
+    W = torch.stack(
+        [
+            torch.diag(torch.tensor(s).double())
+            for s in ([2.0, 2.0, 2.0], [4.0, 0.0, 0.0], [1.0, 0.5, 0.01], [0.0, 0.0, 0.0])
+        ]
+    )
     rotated = torch.linalg.qr(normal(3, 3)).Q @ W
     for matrices in (W, rotated, 1e200 * W, 1e-200 * W):
         found = probes.Rank(threshold=0.1).measure(snapshot(matrices))
@@ -99,8 +103,13 @@ def test_distance_in_closed_form(tmp_path):
         probe.check(3)
 
 
-ARRAYS = {"nan": np.full((2, 2), np.nan), "zero": np.zeros((2, 2)), "vector": np.ones(3),
-          "words": np.array([["a"]]), "missing": None}  # fmt: skip
+ARRAYS = {
+    "nan": np.full((2, 2), np.nan),
+    "zero": np.zeros((2, 2)),
+    "vector": np.ones(3),
+    "words": np.array([["a"]]),
+    "missing": None,
+}
 
 
 @pytest.mark.parametrize("what", ARRAYS)
@@ -154,8 +163,9 @@ def test_the_excess_risk_is_exact_far_below_the_rounding_of_the_risk(loss):
             with mpmath.workprec(20000 if size > 100 else 300):
                 value = exact_log_excess(batch, size * W, selected, loss)
             known.append(value is not None)
-            assert found == pytest.approx(math.nan if value is None else float(value),
-                                          rel=1e-11, abs=1e-10, nan_ok=True)  # fmt: skip
+            assert found == pytest.approx(
+                math.nan if value is None else float(value), rel=1e-11, abs=1e-10, nan_ok=True
+            )
     assert any(known)
     assert not all(known)  # there are risks below that of tokens which are not optimal
 
@@ -177,10 +187,12 @@ class Wrong(probes.Probe):
 
 @pytest.mark.parametrize(
     ("value", "told"),
-    [({}, r"measured \[\]; must be \['mean'\]"),
-     ({"mean": torch.zeros(3, 1)}, "has shape and type"),
-     ({"mean": torch.zeros(3)}, r"must be \(3,\) torch.float64")],
-)  # fmt: skip
+    [
+        ({}, r"measured \[\]; must be \['mean'\]"),
+        ({"mean": torch.zeros(3, 1)}, "has shape and type"),
+        ({"mean": torch.zeros(3)}, r"must be \(3,\) torch.float64"),
+    ],
+)
 def test_a_probe_that_returns_something_else_is_an_error(value, told):
     with pytest.raises(ValueError, match=told):
         probes.measured(Wrong(value), ["mean"], snapshot(normal(3, 4, 4)))

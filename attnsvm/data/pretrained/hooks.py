@@ -1,6 +1,5 @@
 """`heads_of`: the attention of any torch module, caught while it runs."""
 
-import inspect
 import math
 from collections.abc import Sequence
 from functools import partial
@@ -22,24 +21,14 @@ SOFTMAX = (torch.ops.aten._softmax.default, torch.ops.aten._safe_softmax.default
 ROUNDING = 8.0
 """Largest error of a logit in units of eps, float32 at least, and of the sizes of its terms."""
 
-Layers = dict[str, AttentionLayer]
 
-
-def heads_of(module: nn.Module, *inputs: Any, **options: Any) -> Layers:
+def heads_of(module: nn.Module, *inputs: Any, **options: Any) -> dict[str, AttentionLayer]:
     """Run a module and return every attention layer in it, by its name in the module.
 
-    Parameters
-    ----------
-    module : torch.nn.Module
-        The module, or one that contains attention: `torch.nn.MultiheadAttention`, or modules with
-        linear children `q_proj` and `k_proj`, `q_lin` and `k_lin`, `query` and `key`, or `c_attn`.
-    *inputs, **options
-        What it is called with; sequences of one length.
-
-    Returns
-    -------
-    dict of str to AttentionLayer
-        In the order in which they ran; "" is the module itself. Masks are read off the attention.
+    Layers are in the order in which they ran; "" is the module itself. Masks are read off the
+    attention. `inputs` and `options` are what the module is called with, sequences of one length.
+    It contains `torch.nn.MultiheadAttention`, or modules with linear children `q_proj` and
+    `k_proj`, `q_lin` and `k_lin`, `query` and `key`, or `c_attn`.
 
     Raises
     ------
@@ -48,22 +37,19 @@ def heads_of(module: nn.Module, *inputs: Any, **options: Any) -> Layers:
         computes is that of [x; 1]^T K^T Q [z; 1], with or without the factor m^-1/2: with rotary or
         relative positions, norms of queries and keys, or other masks for some heads.
     """
-    layers: Layers = {}
-    softmaxes = _Softmaxes()
-    handles: list[Any] = []
+    layers: dict[str, AttentionLayer] = {}
+    softmaxes, handles = _Softmaxes(), []
     fast = torch.backends.mha.get_fastpath_enabled()
     try:
         for name, part in module.named_modules():
-            if isinstance(part, nn.MultiheadAttention):
-                catch: Any = partial(_catch_multihead, layers, softmaxes.results, name)
+            rows: dict[int, Tensor] = {}
+            maps = _key_and_query_maps(part)
+            for place, linear in enumerate(maps):
+                keep: Any = partial(_keep_rows, rows, place)
+                handles.append(linear.register_forward_pre_hook(keep, with_kwargs=True))
+            if maps or isinstance(part, nn.MultiheadAttention):
+                catch: Any = partial(_catch, layers, softmaxes.results, name, maps, rows)
                 handles.append(part.register_forward_hook(catch, with_kwargs=True))
-            elif maps := _key_and_query_maps(part):
-                rows: dict[int, Tensor] = {}
-                for place, linear in enumerate(maps):
-                    keep: Any = partial(_keep_rows, rows, place)
-                    handles.append(linear.register_forward_pre_hook(keep, with_kwargs=True))
-                catch = partial(_catch_maps, layers, softmaxes.results, name, maps, rows)
-                handles.append(part.register_forward_hook(catch))
         torch.backends.mha.set_fastpath_enabled(False)  # it runs no hooks
         with torch.inference_mode(False), torch.no_grad(), sdpa_kernel(SDPBackend.MATH), softmaxes:
             module(*inputs, **options)
@@ -111,108 +97,87 @@ def _keep_rows(rows: dict[int, Tensor], place: int, _: Any, inputs: Any, options
     rows[place] = (*inputs, *options.values())[0]
 
 
-def _catch_maps(
-    layers: Layers,
+def _catch(
+    layers: dict[str, AttentionLayer],
     softmaxes: list[Tensor],
     name: str,
     maps: Sequence[Any],
     rows: dict[int, Tensor],
-    *_: Any,
-) -> None:
-    """Catch a module that has run."""
-    if len(rows) == len(maps):
-        weights = [x.weight if isinstance(x, nn.Linear) else x.weight.mT for x in maps]
-        joined = [_with_bias(W, linear.bias) for W, linear in zip(weights, maps, strict=True)]
-        K, Q = joined if len(joined) == 2 else joined[0].chunk(3)[1::-1]
-        _add(layers, softmaxes, name, rows[0], rows[len(maps) - 1], K, Q)
-
-
-def _catch_multihead(
-    layers: Layers,
-    softmaxes: list[Tensor],
-    name: str,
     part: Any,
     inputs: Any,
     options: Any,
     _: Any,
 ) -> None:
-    """Catch torch's module that has run."""
-    arguments = inspect.signature(part.forward).bind(*inputs, **options).arguments
-    weights = part.q_proj_weight, part.k_proj_weight
-    if part.in_proj_weight is not None:
-        weights = part.in_proj_weight.chunk(3)[:2]
-    biases = (None, None) if part.in_proj_bias is None else part.in_proj_bias.chunk(3)[:2]
-    Q, K = map(_with_bias, weights, biases)
-    query, key = arguments["query"], arguments["key"]
-    if query.ndim == 3 and not part.batch_first:
-        query, key = query.transpose(0, 1), key.transpose(0, 1)
-    _add(layers, softmaxes, name, key, query, K, Q)
-
-
-def _add(
-    layers: Layers,
-    softmaxes: list[Tensor],
-    name: str,
-    X: Tensor,
-    Z: Tensor,
-    K: Tensor,
-    Q: Tensor,
-) -> None:
-    """Add the layer of these rows and maps whose attention one of the softmaxes is."""
+    """Add the layer of a module that has run: its rows, and its maps with their biases."""
+    if maps:
+        if len(rows) < len(maps):
+            return
+        X, Z = rows[0], rows[len(maps) - 1]
+        weights = [x.weight if isinstance(x, nn.Linear) else x.weight.mT for x in maps]
+        biases = [linear.bias for linear in maps]
+        if len(maps) == 1:
+            weights, biases = _keys_and_queries(weights[0]), _keys_and_queries(biases[0])
+    else:
+        named = dict(zip(("query", "key"), inputs, strict=False)) | options
+        Z, X = named["query"], named["key"]
+        if Z.ndim == 3 and not part.batch_first:
+            Z, X = Z.transpose(0, 1), X.transpose(0, 1)
+        weights, biases = (
+            _keys_and_queries(part.in_proj_weight),
+            _keys_and_queries(part.in_proj_bias),
+        )
+        if part.in_proj_weight is None:
+            weights = [part.k_proj_weight, part.q_proj_weight]
+    K, Q = (
+        torch.cat([W, W.new_zeros(len(W), 1) if bias is None else bias[:, None]], 1)
+        for W, bias in zip(weights, biases, strict=True)
+    )
     if name in layers:
         raise ConfigError(f"{name}: runs more than once; must run once, as no layer that is shared")
-    X, Z = (rows[None] if rows.ndim == 2 else rows for rows in (X, Z))
+    X, Z = (V[None] if V.ndim == 2 else V for V in (X, Z))
     if len(K) != len(Q) or X.ndim != 3 or Z.ndim != 3:
         shapes = f"{len(K)} and {len(Q)} rows of the maps, rows of shape {tuple(X.shape)}"
         raise ConfigError(f"{name}: {shapes}; must have as many keys as queries, and (N, T, d)")
-    eps = max(torch.finfo(K.dtype).eps, 2.0**-23)
-    arrays = [A.detach().double().cpu() for A in (X, Z, K, Q)]
-    shape = len(X), -1, Z.shape[1], X.shape[1]
-    fits = [
-        s for s in softmaxes if s.ndim > 2 and s.numel() % (shape[0] * shape[2] * shape[3]) == 0
-    ]
+    layers[name] = _of_softmax(name, softmaxes, X, Z, K, Q)
     softmaxes.clear()
-    errors = [math.inf]
-    for softmax in fits:
-        attention = softmax.detach().reshape(shape)
-        if len(Q) % (heads := attention.shape[1]) == 0:
-            for factor in (1.0, math.sqrt(len(Q) / heads)):
-                layer, error = _layer(name, arrays, heads, factor, attention, eps)
-                if error <= 1:
-                    layers[name] = layer
-                    return
-                errors.append(error)
+
+
+def _keys_and_queries(joint: Tensor | None) -> Sequence[Any]:
+    """Return the parts of a map to queries, keys and values; None of a bias that is not there."""
+    return (None, None) if joint is None else joint.chunk(3)[1::-1]
+
+
+def _of_softmax(
+    name: str, softmaxes: list[Tensor], X: Tensor, Z: Tensor, K: Tensor, Q: Tensor
+) -> AttentionLayer:
+    """Return the layer of these rows and maps (H m, d + 1) whose attention is one of these."""
+    eps, least = max(torch.finfo(K.dtype).eps, 2.0**-23), math.inf
+    X, Z, K, Q = (A.detach().double().cpu() for A in (X, Z, K, Q))
+    N, S, T = len(X), Z.shape[1], X.shape[1]
+    for softmax in softmaxes:
+        heads, rest = divmod(softmax.numel(), N * S * T)
+        if rest or not heads or len(Q) % heads:
+            continue
+        floor = math.log(torch.finfo(softmax.dtype).tiny)
+        expected = softmax.detach().reshape(N, heads, S, T).double().cpu().log().clamp(min=floor)
+        seen = (expected > floor).any(1, keepdim=True)
+        for factor in (1.0, math.sqrt(len(Q) / heads)):
+            maps = K.reshape(heads, -1, K.shape[1]), factor * Q.reshape(heads, -1, Q.shape[1])
+            layer = AttentionLayer(X, Z, *maps, seen[:, 0])
+            sizes = AttentionLayer(X.abs(), Z.abs(), *map(torch.abs, maps), layer.mask).logits()
+            logits = layer.logits()
+            logs = logits - logits.masked_fill(~seen, -torch.inf).logsumexp(-1, keepdim=True)
+            error = (logs.clamp(min=floor) - expected).masked_fill(~seen, 0.0).abs().amax()
+            units = float(error / (ROUNDING * eps * (1 + sizes.amax())))
+            if not seen.any(-1).all() or not units <= 1:
+                least = min(least, math.inf if math.isnan(units) else units)
+                continue
+            if ((logs < floor).all(1, keepdim=True) & ~seen).any():
+                must = "must be float64, so that only masked tokens have none: module.double()"
+                raise ConfigError(f"{name}: its attention underflows; {must}")
+            return layer
     raise ConfigError(
-        f"{name}: its attention is not the softmax of [x; 1]^T W [z; 1] ({min(errors):.0e} times "
-        "what rounding explains); must be without rotary or relative positions, norms of queries "
-        "and keys, caps, other masks for some heads, and (N, H, S, T)"
+        f"{name}: its attention is not the softmax of [x; 1]^T W [z; 1] ({least:.0e} times what "
+        "rounding explains); must be without rotary or relative positions, norms of queries and "
+        "keys, caps, other masks for some heads, and (N, H, S, T)"
     )
-
-
-def _layer(
-    name: str, arrays: list[Tensor], heads: int, factor: float, attention: Tensor, eps: float
-) -> tuple[AttentionLayer, float]:
-    """Return the layer that sees what this attention sees, and its error in units of rounding."""
-    floor = math.log(torch.finfo(attention.dtype).tiny)
-    expected = attention.double().cpu().log().clamp(min=floor)
-    seen = (expected > floor).any(1, keepdim=True)
-    X, Z, K, Q = arrays
-    K, Q = K.reshape(heads, -1, K.shape[1]), Q.reshape(heads, -1, Q.shape[1]) * factor
-    layer = AttentionLayer(X, Z, K, Q, seen[:, 0])
-    logits = layer.logits()
-    sizes = AttentionLayer(X.abs(), Z.abs(), K.abs(), Q.abs(), layer.mask)
-    shift = logits.masked_fill(~seen, -torch.inf).logsumexp(-1, keepdim=True)
-    error = ((logits - shift).clamp(min=floor) - expected).masked_fill(~seen, 0.0).abs().amax()
-    units = float(error / (ROUNDING * eps * (1 + sizes.logits().amax())))
-    if not seen.any(-1).all() or math.isnan(units):
-        return layer, math.inf
-    if units <= 1 and ((logits - shift < floor).all(1, keepdim=True) & ~seen).any():
-        must = "must be float64, so that only masked tokens have none: module.double()"
-        raise ConfigError(f"{name}: its attention underflows; {must}")
-    return layer, units
-
-
-def _with_bias(weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Return a linear map x -> weight x + bias, weight (H m, d), as (H m, d + 1)."""
-    column = weight.new_zeros(len(weight), 1) if bias is None else bias[:, None]
-    return torch.cat([weight, column], 1)

@@ -1,7 +1,4 @@
-"""An attention layer on some sequences, and its heads as instances in few dimensions.
-
-Its rows and heads are bilinear forms; an instance has tokens, queries and W.
-"""
+"""An attention layer on some sequences, and its heads as instances in few dimensions."""
 
 import math
 from dataclasses import dataclass
@@ -17,30 +14,21 @@ from attnsvm.linalg import own_settings, real, tensor_of
 CONTROLS = ("none", "spectrum", "queries", "tokens")
 """The head itself, and what it is compared with: see `restricted`."""
 
-RANK = 1e-10
-"""Singular values below this, relative to the largest, are rounding."""
+RANK, GRAM_RANK = 1e-10, 1e-12
+"""Singular values, and eigenvalues of Gram matrices, that are rounding, relative to the largest."""
 
 SCORE_ERROR = 1e-6
 """Largest error of a score that counts as rounding, relative to the largest difference of two."""
-
-GRAM_RANK = 1e-12
-"""Eigenvalues of a Gram matrix below this, relative to the largest, are rounding."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AttentionLayer(Shaped):
     """The heads of an attention layer, and the rows that it sees.
 
-    With keys K_h [x; 1] and queries Q_h [z; 1], biases in the last column, head h gives the key
-    row x and the query row z the logit
-
-        [x; 1]^T W_h [z; 1],     W_h = K_h^T Q_h / sqrt(m).
-
-    The softmax over the keys does not depend on the last row of W_h, the bias of the keys.
-
-    X (N, T, d) are the rows that give the keys, Z (N, S, e) those that give the queries, in
-    self-attention X. K (H, m, d + 1) and Q (H, m, e + 1) are the maps to keys and queries; all are
-    float64. `mask` (N, S, T), bool, says which keys a query may attend to.
+    X (N, T, d) are the rows that give the keys, Z (N, S, e) those that give the queries, K
+    (H, m, d + 1) and Q (H, m, e + 1) the maps with biases in the last column; all float64. Head h
+    has the logits [x; 1]^T W_h [z; 1], W_h = K_h^T Q_h / sqrt(m). `mask` (N, S, T), bool, says
+    which keys a query may attend to.
     """
 
     X: Tensor
@@ -71,10 +59,7 @@ class AttentionLayer(Shaped):
 
 def with_one(rows: Tensor) -> Tensor:
     """Return rows (..., d) with a further entry 1, (..., d + 1)."""
-    return torch.cat([rows, torch.ones_like(rows[..., :1])], -1)
-
-
-# --- one head ------------------------------------------------------------------------------------
+    return pad(rows, (0, 1), value=1.0)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -95,31 +80,38 @@ class Restricted(Shaped):
     others: Tensor
     source: Tensor
 
+    @own_settings()
     def head(self, head: int, gamma: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return W (H, r, r) of a head and then of the others, and vectors v_i of scores, (n, r).
+        """Return W (H, r, r) of a head and then of the others, and score vectors v_i (n, r).
 
-        v_i^T (x_it - x_iu) is by how much token t of sample i scores above token u, by scores gamma
-        (n, T). Unless they are given, the token that the head attends to most scores 1, the others
-        0.
+        v_i is the smallest vector with v_i^T (x_it - x_iu) = gamma_it - gamma_iu, of scores (n, T):
+        by default 1 for the token that the head attends to most, 0 for the others. There is none, a
+        ConfigError, if samples have more tokens than independent rows.
         """
-        with own_settings():
-            if gamma is None:
-                selected = self.logits[head].masked_fill(~self.mask, -torch.inf).argmax(1)
-                gamma = one_hot(selected, self.mask.shape[1]).to(self.X)
-            W = torch.cat([self.W[head, None], self.others[:head], self.others[head + 1 :]])
-            return W, _scores(self.X, self.mask, gamma)
+        if gamma is None:
+            selected = self.logits[head].masked_fill(~self.mask, -torch.inf).argmax(1)
+            gamma = one_hot(selected, self.mask.shape[1]).to(self.X)
+        first = self.mask.int().argmax(1, keepdim=True)  # its row is 0
+        wanted = (gamma - gamma.gather(1, first)).masked_fill(~self.mask, 0.0)[..., None]
+        v = torch.linalg.pinv(self.X, rtol=RANK) @ wanted
+        missed = (self.X @ v - wanted).masked_fill(~self.mask[..., None], 0.0)
+        if missed.abs().amax() > SCORE_ERROR * wanted.abs().amax():
+            must = "must be less: no linear head has these scores: tokens of a sample are dependent"
+            raise ConfigError(f"data.T={self.mask.shape[1]}: {must}")
+        W = torch.cat([self.W[head, None], self.others[:head], self.others[head + 1 :]])
+        return W, v[..., 0]
 
 
+@own_settings()
 def restricted(
     layer: AttentionLayer, query: Tensor, control: str = "none", generator: Generator | None = None
 ) -> Restricted:
     """Return a layer on one query of each sequence, in the span of these tokens and queries.
 
     With orthonormal bases E of all differences of two tokens of a sample, and F of all [z; 1], the
-    tokens are d_it = E^T (x_it - x_first) and the queries z_i = F^T [z; 1]. Their SVMs in the
-    Frobenius and nuclear norms are those of the given tokens and queries (lemma 1 of arXiv
-    2308.16898). Attention depends on W through d_it^T W z_i only, so W is given as its projection
-    on span{d_it z_i^T}: the matrix of least Frobenius norm with the same attention.
+    tokens are d_it = E^T (x_it - x_first) and the queries z_i = F^T [z; 1]: their SVMs are those of
+    the given ones (lemma 1 of arXiv 2308.16898). W is the matrix of least Frobenius norm with the
+    attention of the head, its projection on span{d_it z_i^T}.
 
     `query` (n,), int64, is the row of each sequence whose query is used. The control is none: the
     heads; spectrum: random matrices with their singular values; queries: each query with the tokens
@@ -140,57 +132,33 @@ def restricted(
     elif control == "tokens":
         source = torch.stack([torch.randperm(n, generator=generator) for _ in range(T)], 1)
         X = X[source, torch.arange(T)]
-    first = mask.to(torch.int8).argmax(1)
-    D = (X - X[at, first][:, None]).masked_fill(~mask[..., None], 0.0)
+    D = (X - X[at, mask.int().argmax(1)][:, None]).masked_fill(~mask[..., None], 0.0)
     r = max(min(d, n * (T - 1)), min(Z.shape[1], n))
+    x, z = (rows @ _basis(rows.flatten(0, -2), r) for rows in (D, Z))
+    gram = (x.flatten(0, 1) @ x.flatten(0, 1).mT) * torch.kron(z @ z.mT, z.new_ones(T, T))
+    size = gram.diagonal().sqrt()
+    unit = torch.where(size > 0, 1 / size, 0.0)
+    inverse = torch.linalg.pinv(unit[:, None] * gram * unit, rtol=GRAM_RANK, hermitian=True)
+
+    def seen(K: Tensor, Q: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the logits (H, n, T) and sum_it a_it x_it z_i^T with these logits, (H, r, r)."""
+        keys = torch.einsum("hmd,ntd->hntm", K, D)
+        queries = torch.einsum("hme,ne->hnm", Q, Z) / math.sqrt(K.shape[1])
+        logits = (keys @ queries[..., None])[..., 0]
+        a = (logits.flatten(1) * unit @ inverse * unit).view_as(logits)
+        return logits, torch.einsum("hnt,ntd->hdn", a, x) @ z
+
     K, Q = layer.K[..., :-1], layer.Q
-    with own_settings():
-        E, F = _basis(D.flatten(0, 1), r), _basis(Z, r)
-        x, z = (D.flatten(0, 1) @ E).view(n, T, r), Z @ F
-        inverse, logits = _inverse(x, z), _logits(D, Z, K, Q)
-        W = others = _visible(x, z, inverse, logits)
-        if control == "spectrum":
-            logits = _logits(D, Z, *same_spectrum(K, Q, generator))
-            W = _visible(x, z, inverse, logits)
-        return Restricted(x, z, mask, logits, W, others, source)
-
-
-def _logits(D: Tensor, Z: Tensor, K: Tensor, Q: Tensor) -> Tensor:
-    """Return the logits (H, n, T) of tokens (n, T, d) and queries (n, e + 1), K (H, m, d)."""
-    keys = torch.einsum("hmd,ntd->hntm", K, D)
-    queries = torch.einsum("hme,ne->hnm", Q, Z) / math.sqrt(K.shape[1])
-    return (keys @ queries[..., None])[..., 0]
-
-
-def _inverse(x: Tensor, z: Tensor) -> Tensor:
-    """Return the pseudo-inverse of the Gram matrix of the x_it z_i^T, (n T, n T).
-
-    The Gram matrix is scaled to unit diagonal first.
-    """
-    T, size = x.shape[1], x.norm(dim=-1) * z.norm(dim=-1)[:, None]
-    scale = torch.where(size > 0, 1 / size, 0.0).flatten()
-    rows = x.flatten(0, 1)
-    gram = (rows @ rows.mT) * (z @ z.mT).repeat_interleave(T, 0).repeat_interleave(T, 1)
-    gram = scale[:, None] * gram * scale
-    return scale[:, None] * torch.linalg.pinv(gram, rtol=GRAM_RANK, hermitian=True) * scale
-
-
-def _visible(x: Tensor, z: Tensor, inverse: Tensor, logits: Tensor) -> Tensor:
-    """Return the smallest W_h with x_it^T W_h z_i = logits (H, n, T), shape (H, r, r).
-
-    W_h = sum_it a_it x_it z_i^T, and the Gram matrix of the x_it z_i^T maps a to the logits.
-    """
-    a = (logits.flatten(1) @ inverse).view_as(logits)
-    return torch.einsum("hnt,ntd->hdn", a, x) @ z
+    own = seen(K, Q)
+    chosen = own if control != "spectrum" else seen(*same_spectrum(K, Q, generator))
+    return Restricted(x, z, mask, *chosen, own[1], source)
 
 
 def _basis(rows: Tensor, r: int) -> Tensor:
     """Return an orthonormal basis of the span of rows (N, d), and zeros, (d, r)."""
     sigma, Vh = torch.linalg.svd(rows, full_matrices=False)[1:]
     kept = Vh[:r].masked_fill(sigma[:r, None] <= RANK * sigma[0], 0.0)
-    basis = rows.new_zeros(rows.shape[1], r)
-    basis[:, : len(kept)] = kept.mT
-    return basis
+    return pad(kept.mT, (0, r - len(kept)))
 
 
 def same_spectrum(K: Tensor, Q: Tensor, generator: Generator | None) -> tuple[Tensor, Tensor]:
@@ -208,19 +176,3 @@ def same_spectrum(K: Tensor, Q: Tensor, generator: Generator | None) -> tuple[Te
         factor = (E * R.diagonal().sign() * sigma[:, None]).mT
         drawn.append(pad(factor, (0, 0, 0, A.shape[1] - sigma.shape[1])))
     return drawn[0], drawn[1]
-
-
-def _scores(x: Tensor, mask: Tensor, gamma: Tensor) -> Tensor:
-    """Return the smallest v_i with v_i^T (x_it - x_iu) = gamma_it - gamma_iu, (n, r).
-
-    t and u are admissible, and the first of them is 0. There is none, a ConfigError, if samples
-    have more tokens than independent rows.
-    """
-    first = mask.to(torch.int8).argmax(1, keepdim=True)
-    wanted = (gamma - gamma.gather(1, first)).masked_fill(~mask, 0.0)
-    v: Tensor = (torch.linalg.pinv(x, rtol=RANK) @ wanted[..., None])[..., 0]
-    missed = ((x @ v[..., None])[..., 0] - wanted).masked_fill(~mask, 0.0).abs().amax()
-    if missed > SCORE_ERROR * wanted.abs().amax():
-        must = "must be less: no linear head has these scores, as tokens of a sample are dependent"
-        raise ConfigError(f"data.T={mask.shape[1]}: {must}")
-    return v
