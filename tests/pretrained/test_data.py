@@ -1,6 +1,7 @@
 """`data=pretrained` from the config to the record, on tiny random models."""
 
 import os
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import torch
 import attnsvm
 from attnsvm import ConfigError, experiment
 from attnsvm.config.identity import signature
-from attnsvm.verify.run import prove
+from attnsvm.verify.run import RunProof, prove
 
 pytest.importorskip("tokenizers")  # of transformers, which is slow to import
 
@@ -187,17 +188,15 @@ def test_a_run_measures_the_head_as_it_is(record):
     torch.testing.assert_close(values(trials["entropy_mean"]), entropy)
 
 
-def test_a_record_is_proved_nothing_is_trusted_and_every_forged_column_is_refused(record, tmp_path):
+def test_a_record_is_proved_and_every_forged_column_is_refused(record, tmp_path):
     """Risk and convergence follow from scores that are derived from the model's files."""
     genuine = written(tmp_path / "genuine", run_of_tiny(), record)
     proof = prove(genuine)
-    assert not proof.refusals
-    assert proof.proved == {"solved": 6}
-    assert proof.trusted == []
+    assert proof == RunProof(3, Counter(solved=6), reproduced=3)
     forged = Forgery.of(genuine)
     columns = forged.everywhere()
-    refusals = prove(forged.written(tmp_path / "forged")).refusals
-    assert {why.split(" is ")[0] for _, _, why in refusals} >= set(columns)
+    differences = prove(forged.written(tmp_path / "forged")).differences
+    assert {why.split(" is ")[0] for _, why in differences} >= set(columns)
 
 
 def test_the_signature_is_that_of_the_content(tmp_path):
@@ -216,9 +215,7 @@ GEN_SVM = ("selection=multi", "selection.attended=0.25", "selection.negligible=0
 def test_instances_and_other_heads_are_derived_from_the_files_of_the_model(kind, control, tmp_path):
     here = (f"data.transformer={tiny(kind)}", f"data.control={control}", "seed=2", "trials=2")
     config = run_of_tiny(*here, *GEN_SVM)
-    proof = prove(written(tmp_path, config, experiment.run(config)))
-    assert not proof.refusals
-    assert not any("other_heads" in line or "instances" in line for line in proof.trusted)
+    assert prove(written(tmp_path, config, experiment.run(config))).reproduced == 2
 
 
 def test_any_basis_of_the_rows_is_right(record, tmp_path):
@@ -253,19 +250,18 @@ def test_other_heads_are_measured_without_what_the_attended_tokens_fix():
 
 
 @pytest.mark.full
-def test_a_signature_is_refused_if_its_files_are_here_and_trusted_if_not(record, tmp_path):
+def test_a_signature_is_refused_if_its_files_are_here(record, tmp_path):
     """Forged, or of files that have changed: refused. Of files that are gone: nothing tells."""
     model, text = write(tmp_path / "model", "bert"), tmp_path / "text.txt"
     text.write_bytes(TEXT.read_bytes())
     config = run_of_tiny(f"data.transformer={model}", f"data.text={text}")
     genuine = written(tmp_path / "genuine", config, record)
-    told = "signature and rows: the model's files are not here as they were"
     why = "signature: is not that of the config and the files that it names"
 
     def found(folder):
         proof = prove(folder)
-        refused = any(reason.startswith(why) for _, _, reason in proof.refusals)
-        return refused, any(told in line for line in proof.trusted)
+        refused = any(reason.startswith(why) for _, reason in proof.differences)
+        return refused, "is not here" in proof.left_out
 
     assert found(genuine) == (False, False)
     for path in (model / "config.json", model / "tokenizer.json", text):
@@ -291,5 +287,6 @@ def test_a_signature_is_refused_if_its_files_are_here_and_trusted_if_not(record,
 def test_a_record_under_the_config_of_another_head_is_refused(record, other, told, tmp_path):
     """Its signature fits: it is that of this config and the files."""
     proof = prove(written(tmp_path, run_of_tiny(f"data.{other}"), record))
-    assert {seed for what, seed, _ in proof.refusals if what == told} == set(record.trials["seed"])
-    assert not any(what == "run.json" for what, _, _ in proof.refusals)
+    different = {seed for seed, reason in proof.differences if reason.startswith(f"{told} differs")}
+    assert different == set(record.trials["seed"])
+    assert not any("signature" in reason for _, reason in proof.differences)

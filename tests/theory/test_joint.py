@@ -1,5 +1,6 @@
 """The law of joint training against independent computations, closed forms, and its limits."""
 
+import copy
 import dataclasses
 import math
 from functools import partial
@@ -151,7 +152,7 @@ def test_the_head_moves_v_rate_times_as_far():
 def test_a_forged_law_is_refused(record, tmp_path):
     """The twin passes: that nothing but the forged numbers is wrong."""
     forged = Forgery.of(written(tmp_path / "genuine", composed(*RUN), record))
-    assert refusal(forged.copy().written(tmp_path / "same")) == ""
+    assert refusal(copy.deepcopy(forged).written(tmp_path / "same")) == ""
     forged.array("gamma", lambda gamma: gamma * (1 + 1e-6))
     columns = "law_ratio", "law_ratio_predicted", "one_minus_corr_law", "law_boundary"
     for column in columns:
