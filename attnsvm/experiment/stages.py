@@ -49,8 +49,7 @@ log = logging.getLogger(__name__)
 class Stages:
     """The stages of a run on one batch of instances, each timed.
 
-    A subclass may take stored weights in the place of training (`train`), and stored solutions in
-    the place of solving (`solve`).
+    A subclass may take stored solutions in the place of those of the solver (`solve`).
     """
 
     def __init__(self, config: RunConfig, objects: RunObjects, device: torch.device) -> None:

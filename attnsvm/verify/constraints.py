@@ -26,9 +26,14 @@ from attnsvm.verify.exact import (
 
 DEPENDENT = 32 * EPS  # largest relative singular value at which unit equality rows are dependent
 EQUALITY = 1.1e-11  # residual of an equality, relative to ||d_k|| ||z_k|| ||W||_F
-ACTIVE = 1e-6  # largest relative excess of a support token's margin, unless 64 EPS kappa is larger
 CLEAR = 16 * 64 * EPS  # relative error of a margin, as a share of ||d_k|| ||z_k|| ||W||_F / h_k
 HELD = 10  # rounds in which rows are held
+STORED = (
+    *("W", "multipliers", "ray", "status"),
+    *("objective", "lower_bound", "duality_gap", "min_margin", "rank"),
+)
+"""Fields of a solution that are stored under its name."""
+
 RANK_TOLERANCE = 1e-6  # default threshold of the rank, relative to the largest singular value
 
 
@@ -59,6 +64,7 @@ class StoredSvm:
     rank: int
     gap: float = 1e-9
     rank_tolerance: float = RANK_TOLERANCE
+    max_rank: int | None = None
     attended: NDArray[np.bool_] | None = None
     log_softmax: Array | None = None
     margins: Array | None = None
@@ -66,18 +72,15 @@ class StoredSvm:
     ratio: float = 0.0
 
     @classmethod
-    def all_of(cls, at: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Self]:
-        """Return the SVMs among the arrays `at` of one instance, by name.
-
-        `options` is the section `svm` of the config.
-        """
-        svms = {}
+    def all_of(cls, at: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Self]:
+        """Return the SVMs among the arrays `at` of one instance of a run, by name."""
+        svms, options = {}, config["svm"]
+        most = config["parameterization"].get("m")
         for name in (array.removesuffix("_ray") for array in at if array.endswith("_ray")):
             norm, finite = name.partition("_")[0], name.endswith("_fin")
             multi = "attended" in at and name != "one_token"
-            names = ("objective", "lower_bound", "duality_gap", "min_margin")
-            numbers: dict[str, Any] = {one: float(at[f"{name}_{one}"]) for one in names}
-            tokens = {one: at[one] for one in ("X", "Z", "mask", "selected")}
+            stored = {field: at[f"{name}_{field}"] for field in STORED}
+            tokens = {field: at[field] for field in ("X", "Z", "mask", "selected")}
             tokens["mask"] = at.get("distinct", at["mask"])
             if name == "classifier":
                 tokens = of_head(at)
@@ -87,13 +90,11 @@ class StoredSvm:
                 tokens["selected"] = at["attended"].argmax(-1)
             svms[name] = cls(
                 **tokens,
-                **{one: at[f"{name}_{one}"] for one in ("W", "multipliers", "ray")},
-                **numbers,
+                **{field: value if value.ndim else value.item() for field, value in stored.items()},
                 norm="frobenius" if name in ("one_token", "classifier") else norm,
-                status=str(at[f"{name}_status"]),
-                rank=int(at[f"{name}_rank"]),
                 gap=options["gap"],
                 rank_tolerance=options["rank_tolerance"],
+                max_rank=most if name == "nuclear" and not multi else None,
                 attended=at["attended"] if multi else None,
                 log_softmax=at["log_softmax"] if finite else None,
                 offsets=at.get(f"{name}_offsets"),
@@ -303,9 +304,11 @@ class ExactRows:
             return 0.0, 1.0
         scale = [self.scales[k] or 1.0 for k in index]
         missed = np.array(
-            [float((Fraction(float(self.h[k])) - self.margins[k]) / Fraction(s))
-             for k, s in zip(index, scale, strict=True)]
-        )  # fmt: skip
+            [
+                float((Fraction(float(self.h[k])) - self.margins[k]) / Fraction(s))
+                for k, s in zip(index, scale, strict=True)
+            ]
+        )
         D, Q = unit_rows(self.D, index), unit_rows(self.samples, self.sample[index])
         E = (D[:, :, None] * Q[:, None, :]).reshape(index.size, -1)
         U, S, _ = np.linalg.svd(E, full_matrices=index.size > E.shape[1])
@@ -320,20 +323,6 @@ class ExactRows:
     def rounding(self, k: int, length: float) -> float:
         """Return how far rounding may move the margin k of a W of this length."""
         return float((2 * self.used.size + 20) * EPS * self.scales[k] * length)
-
-    def support(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Return the tokens whose constraint is active, for certain and possibly, (n, T)."""
-        h = self.required(self.stored.objective)
-        unit = np.maximum(np.abs(h), np.array(self.scales) * self.length / max(self.kappa, 1e-300))
-        tolerance = max(ACTIVE, 64 * EPS * self.kappa) * unit
-        certain, possible = np.zeros((2, *self.stored.mask.shape), dtype=bool)
-        for k in np.flatnonzero(self.present):
-            excess = float(self.margins[k]) - h[k] - tolerance[k]
-            apart = self.rounding(int(k), self.length) + 1e-9 * tolerance[k]
-            at = self.sample[k], self.token[k]
-            certain[at] = self.equality[k] or excess + apart <= 0
-            possible[at] = self.equality[k] or excess - apart <= 0
-        return certain, possible
 
     def value(self, a: Exact, size: float) -> tuple[Fraction, Fraction]:
         """Return h^T a and relief^T a over the rows of which a W of this norm leaves h_k > 0."""

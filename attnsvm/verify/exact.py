@@ -127,12 +127,12 @@ def blocks(norm: str, d: int) -> list[tuple[str, float, slice]]:
 
     Of A+B these are all columns but the last, and the last one; any other norm has one block.
     """
-    found = families_of(norm)
-    if found is None:
+    families = families_of(norm)
+    if families is None:
         raise RejectedError(f"norm {norm!r} is unknown")
-    if len(found) == 1:
-        return [(*found[0], slice(None))]
-    return [(*found[0], slice(d - 1)), (*found[1], slice(d - 1, d))][d == 1 :]
+    if len(families) == 1:
+        return [(*families[0], slice(None))]
+    return [(*families[0], slice(d - 1)), (*families[1], slice(d - 1, d))][d == 1 :]
 
 
 def conjugate(p: float) -> float:
@@ -147,19 +147,6 @@ def spread(norm: str, d: int) -> float:
 
 def _spread(kind: str, p: float, d: int) -> float:
     return float(d ** max(0.0, (1 / p - 0.5) * (2 if kind == "l" else 1)))
-
-
-def computed(W: Array, norm: str) -> float:
-    """Return norm(W) in floating point."""
-    return max(
-        _power_norm(spectrum(W[:, at]) if kind == "schatten" else W[:, at], p)
-        for kind, p, at in blocks(norm, W.shape[1])
-    )
-
-
-def spectrum(A: Array) -> Array:
-    """Return the singular values."""
-    return np.asarray(np.linalg.svd(A, compute_uv=False))
 
 
 def _power_norm(x: Array, p: float) -> float:

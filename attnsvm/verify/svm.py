@@ -233,23 +233,25 @@ _CHECKS = {
 def _check_rank(stored: StoredSvm) -> None:
     """Prove the numerical rank, or that it is undecided: a singular value is near the threshold.
 
-    A bound may leave a nuclear one undecided, too (`attnsvm.verify.layer`).
+    A bound may leave a nuclear one undecided, too (`SvmSolution.rank`).
     """
     require(stored.rank < 0 or stored.duality_gap <= 1e-8, "a rank is stated without a gap of 1e-8")
-    rank = clear_rank(stored, -1 if stored.rank >= 0 else 1)
+    sigma = np.linalg.svd(stored.W, compute_uv=False)
+    above = sigma[stored.max_rank :] > stored.rank_tolerance * sigma[0] * (1 + 1e-12)
+    require(stored.max_rank is None or not above.any(), f"its rank is more than {stored.max_rank}")
+    rank = _clear_rank(stored, sigma)
     free = stored.rank < 0 and (stored.duality_gap > 1e-8 or stored.norm == "nuclear")
     require(free or rank == stored.rank, f"rank is {rank}, stated is {stored.rank}")
 
 
-def clear_rank(stored: StoredSvm, slack: int) -> int:
+def _clear_rank(stored: StoredSvm, sigma: Array) -> int:
     """Return the rank at the threshold, -1 if a singular value is near it.
 
-    With slack 1 it is near also within the rounding error beyond that, with -1 only within less.
+    Of a rank that is stated it must be nearer by the rounding error, of none it may be farther.
     """
-    sigma = np.linalg.svd(stored.W, compute_uv=False)
-    cut, error = stored.rank_tolerance, slack * 64 * EPS * len(sigma)
+    cut, error = stored.rank_tolerance, (1 if stored.rank < 0 else -1) * 64 * EPS * len(sigma)
     cuts = cut + NEAR + error, max(cut / 10, cut - NEAR) - error
-    few, many = (int((sigma > one * sigma[0]).sum()) for one in cuts)
+    few, many = (int((sigma > limit * sigma[0]).sum()) for limit in cuts)
     return few if few == many else -1
 
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ from omegaconf import OmegaConf
 import attnsvm
 from attnsvm import ConfigError, experiment
 from attnsvm.config.identity import signature
+from attnsvm.data.base import TEXT
+from attnsvm.verify.run import RunProof, prove
 
 pytest.importorskip("tokenizers")  # of transformers, which is slow to import
 
@@ -158,6 +161,17 @@ def test_a_run_measures_the_head_as_it_is(record):
     torch.testing.assert_close(values(trials["entropy_mean"]), entropy)
 
 
+def test_a_record_is_proved_and_every_forged_column_is_refused(record, tmp_path):
+    """Risk and convergence follow from scores that are derived from the model's files."""
+    genuine = written(tmp_path / "genuine", run_of_tiny(), record)
+    proof = prove(genuine)
+    assert proof == RunProof(3, Counter(solved=6), reproduced=3)
+    forged = Forgery.of(genuine)
+    columns = forged.everywhere()
+    differences = prove(forged.written(tmp_path / "forged")).differences
+    assert {why.split(" is ")[0] for _, why in differences} >= set(columns)
+
+
 def test_the_signature_is_that_of_the_content(tmp_path):
     copies = [write(tmp_path / name, "bert") for name in ("one", "two")]
     config = [composed("data=pretrained", f"data.transformer={copy}") for copy in copies]
@@ -198,3 +212,28 @@ def test_other_heads_are_measured_without_what_the_attended_tokens_fix():
         value = found.trials["other_heads_frobenius"][b]
         assert value == pytest.approx(correlations.mean(), abs=1e-9)
     assert any(len(a) for a in at["attended"])
+
+
+@pytest.mark.full
+def test_a_signature_is_refused_if_its_files_are_here(record, tmp_path):
+    """Forged, or of files that have changed: refused. Of files that are gone: nothing tells."""
+    model, text = write(tmp_path / "model", "bert"), tmp_path / "text.txt"
+    text.write_bytes(TEXT.read_bytes())
+    config = run_of_tiny(f"data.transformer={model}", f"data.text={text}")
+    genuine = written(tmp_path / "genuine", config, record)
+    why = "signature: is not that of the config and the files that it names"
+
+    def found(folder):
+        proof = prove(folder)
+        refused = any(reason.startswith(why) for _, reason in proof.differences)
+        return refused, "is not here" in proof.left_out
+
+    assert found(genuine) == (False, False)
+    for path in (model / "config.json", model / "tokenizer.json", text):
+        before = path.read_bytes()
+        path.write_bytes(before + b" ")
+        assert found(genuine)[0]
+        path.unlink()
+        assert found(genuine) == (False, True)
+        path.write_bytes(before)
+    assert found(genuine) == (False, False)

@@ -1,0 +1,110 @@
+"""What another processor would give is accepted, and more is refused."""
+
+import numpy as np
+import pytest
+import torch
+
+from attnsvm.data import sample
+from attnsvm.experiment import stages_of
+from attnsvm.verify.rerun import DRAW, LATER, SIZE, Outcome, Rerun, changed, compare, tolerance
+from tests.config.test_config import composed
+from tests.verify.kinds import SMALL, some_quick
+
+AMPLIFIED = {
+    "steps of (K, Q)": "parameterization=kq optimizer.steps=1000",
+    "divisions by small numbers": "optimizer=adam optimizer.lr=0.03 optimizer.eps=0 "
+    "optimizer.beta1=0.5 optimizer.beta2=0.5 optimizer.steps=500",
+    "signs": "optimizer=sign_gd optimizer.steps=1000",
+    "a finite minimum": "head=quadratic head.lam=0.3 optimizer.steps=500",
+    "a network": "model=transformer data.n=2 data.d=4 optimizer.steps=300",
+    "growing steps": "optimizer.growth=0.05 optimizer.steps=1000",
+}
+
+
+class Case:
+    """Two instances of a run that is run again, and their record."""
+
+    def __init__(self, words: str) -> None:
+        stages = stages_of(composed(*SMALL, "trials=2", *words.split()))
+        self.rerun = Rerun(stages.config, stages.objects, stages.device)
+        self.batch = stages.draw(2, stages.config.seed)
+        self.layered = "transformer" in words
+
+    def stated(self, change=lambda W: W, seed: int | None = None, size: float = SIZE):
+        """Return their record: of changed inputs, and with other weights of the first instance."""
+        whole = size > SIZE or self.layered
+        batch = self.batch if seed is None else changed(self.batch, seed, size, whole)
+        record = self.rerun.record_of(batch)
+        name = "network_W" if self.layered else "trained_W"
+        record.solutions[name] = record.solutions[name].copy()
+        record.solutions[name][0] = change(record.solutions[name][0])
+        return record
+
+    def compare(self, stated, **options):
+        return compare(self.rerun, self.batch, stated, free=lambda name: False, **options)
+
+
+@pytest.mark.parametrize("name", some_quick(AMPLIFIED, ("divisions by small numbers",)))
+def test_what_other_last_bits_give_is_accepted_and_more_is_refused(name):
+    """Runs from other changes of the inputs than those that are measured, as another machine's."""
+    case = Case(AMPLIFIED[name])
+    assert not case.compare(case.stated(seed=10**6), elsewhere=True).differences
+    outcome = case.compare(case.stated(lambda W: 1.5 * W, seed=10**6), elsewhere=True)
+    ((seed, reasons),) = outcome.differences.items()
+    assert seed == 0
+    assert any(reason.split()[0] in ("trained_W", "network_W") for reason in reasons)
+
+
+@pytest.mark.parametrize("words", ["", "optimizer=gd", "optimizer=adam"])
+def test_steps_that_do_not_amplify_rounding_leave_no_room(words):
+    case = Case(f"optimizer.steps=500 {words}")
+    assert case.compare(case.stated()) == Outcome()
+    ((reason,),) = case.compare(case.stated(lambda W: W * (1 + 1e-6))).differences.values()
+    assert reason.startswith("trained_W differs by")
+
+
+def test_draws_of_other_vector_instructions_are_accepted_only_from_elsewhere():
+    case = Case("")
+    stated = case.stated(seed=10**6, size=DRAW / 20)
+    assert case.compare(stated, elsewhere=True) == Outcome()
+    for reasons in case.compare(stated).differences.values():
+        assert {"X", "Z"} <= {reason.split()[0] for reason in reasons}
+    assert case.compare(case.stated(seed=1, size=20 * DRAW), elsewhere=True).differences
+
+
+def other_runs(part, value, *others):
+    name = part, "x"
+    sheets = [{name: np.array([[number]])} for number in (value, *others)]
+    sheets[0]["steps", "x"] = np.zeros((1, 1))
+    return tolerance(name, sheets[0], sheets[1:], 8.0)[0, 0]
+
+
+def test_a_tolerance_is_the_largest_difference_or_none_where_rounding_decides():
+    assert other_runs("table", 1.0, 1.0, 1.0) == pytest.approx(1e-9, rel=1e-2)
+    assert other_runs("table", 1.0, 1.25, 0.5) == pytest.approx(8 * 0.5)
+    assert other_runs("table", np.inf, np.inf) == pytest.approx(1e-12)
+    assert other_runs("table", np.nan, np.nan) == pytest.approx(1e-12)
+    assert other_runs("table", 1.0, np.nan) == np.inf
+    assert other_runs("arrays", 3, 3) == 0
+    assert other_runs("arrays", 3, 2) == np.inf
+    assert other_runs("arrays", "solved", "solved", "undecided") == np.inf
+
+
+def test_a_curve_may_begin_to_differ_somewhat_earlier():
+    name, steps = ("history", "x"), np.array([[0, 100, 200, 300, 400]])
+    values = {name: np.zeros((1, 5)), ("steps", "x"): steps}
+    late = {name: np.array([[0.0, 0.0, 0.0, 1.0, 0.5]])}
+    assert LATER * 200 >= 300
+    allowed = tolerance(name, values, [late], 8.0)
+    assert (allowed[0] > 1).tolist() == [False, False, True, True, True]
+
+
+def test_changed_inputs_keep_what_is_equal():
+    batch = sample("token_graph", n=6, trials=2)
+    other = changed(batch, 3, SIZE, tokens=False)
+    for name in ("X", "Y", "mask"):
+        assert torch.equal(getattr(batch, name), getattr(other, name))
+    change = (other.Z / batch.Z - 1)[batch.Z != 0].abs()
+    assert 0 < change.min() <= change.max() <= 1.2e-15
+    equal, still = (torch.cdist(pair.Z, pair.Z) == 0 for pair in (batch, other))
+    assert torch.equal(equal, still)
