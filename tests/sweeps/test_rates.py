@@ -107,7 +107,7 @@ def test_the_figures_tell_what_is_left_out():
     lost = synthetic.with_rows(made, made.trials.assign(status="undecided"))
     tables, _, (words, _) = drawn(lost)
     assert tables["rates"].empty
-    assert "no certified instance" in words
+    assert "no instance" in words
 
 
 def test_ranks_are_means_over_certified_instances():
@@ -119,7 +119,7 @@ def test_ranks_are_means_over_certified_instances():
 
     cells = {rule: {"parameterization": rule, "d": 6} for rule in ("w", "kq")}
     tables, _, (words, _) = drawn(synthetic.sweep("rank_of_weights", cells, instance, trials=5))
-    means = tables["rank_of_weights"].set_index(["rank", "parameterization"])
+    means = tables["rank_of_weights"].set_index(["quantity", "parameterization"])
     assert means.loc[("rank_effective", "kq"), "mean"] == 2.5
     assert means.loc[("rank_stable", "w"), "mean"] == 2.0
     assert (means["used"] == 4).all()
