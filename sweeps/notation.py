@@ -46,8 +46,8 @@ def label(axes: CellAxes, cell: Mapping[str, Any]) -> str:
 
 def values(axes: CellAxes, cell: Mapping[str, Any]) -> str:
     """Return what the values of a cell are called in a figure: `4, exact`."""
-    numbers = {name: number(one, axes.digits.get(name, DIGITS)) for name, one in cell.items()}
-    words = {name: VALUES.get(name, {}).get(one) for name, one in cell.items()}
+    numbers = {key: number(value, axes.digits.get(key, DIGITS)) for key, value in cell.items()}
+    words = {key: VALUES.get(key, {}).get(value) for key, value in cell.items()}
     return ", ".join(words[name] or plain(numbers[name]) for name in cell)
 
 

@@ -22,9 +22,12 @@ def _section(directory: Path, name: str) -> dict[str, Any]:
     files = write_report(frames)
     missing = [frames.not_shown, *(f"Could not be drawn: {line}." for line in files.failed)]
     return {
-        "name": name, "warning": " ".join(missing).strip(),
-        "question": frames.question, "pictures": files.pictures, "has_report": True,
-    }  # fmt: skip
+        "name": name,
+        "warning": " ".join(missing).strip(),
+        "question": frames.question,
+        "pictures": files.pictures,
+        "has_report": True,
+    }
 
 
 def main(directory: Path = Path("multirun")) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from importlib.util import module_from_spec, spec_from_file_location
+from itertools import product
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -111,8 +112,7 @@ def _user_module(sweep: str, folders: Iterable[Path]) -> ModuleType | None:
 
 
 def paged(
-    name: str,
-    figure: Callable[[Tables, CellAxes], Figure],
+    figures: Mapping[str, Callable[[Tables, CellAxes], Figure]],
     tables: Tables,
     axes: CellAxes,
     remarks: Sequence[str] = (),
@@ -126,9 +126,9 @@ def paged(
     counts: str | None = None,
     animate: Callable[[Tables], tuple[np.ndarray, ...]] = lambda tables: (),
 ) -> list[Drawing]:
-    """Return the figure `name`; NAME_1, NAME_2, ... where one figure has no room for all cells.
+    """Return figures by name; NAME_1, NAME_2, ... where one figure has no room for all cells.
 
-    `figure` draws the tables of some cells, which differ in the axes that it is given, and
+    Each of `figures` draws the tables of some cells, which differ in the axes that it is given, and
     `animate` returns the images of their animation. Every figure shows the axes `inner`; `panels`
     are the first ones to get panels or curves of their own, of which a figure has at most `room`.
     The table `cells`, by default that of the counts, holds every cell.
@@ -149,21 +149,21 @@ def paged(
         what = f"{hidden} further combinations of {', '.join(apart)} are in the tables only."
         remarks = [*remarks, what]
     left = replace(axes, names=tuple(axes.besides(*apart)))
-    text = caption or CAPTIONS.get(name, {})
 
-    def small_print(part: Tables) -> list[str]:
+    def small_print(note: str, part: Tables) -> list[str]:
         counted = [status_counts(part[counts], left)] if counts else []
-        return [text.get("note", ""), *notes(part, left), *counted, *remarks]
+        return [note, *notes(part, left), *counted, *remarks]
 
     drawings = []
-    for i, cell in enumerate(pages[:FIGURES]):
+    for (name, figure), (i, cell) in product(figures.items(), enumerate(pages[:FIGURES])):
         part = {key: rows_of(values, cell) for key, values in tables.items()}
+        text = caption or CAPTIONS.get(name, {})
         drawings.append(
             Drawing(
                 f"{name}_{i}" if i else name,
                 ": ".join(filter(None, [axes.label(cell), text.get("caption", "")])),
                 partial(figure, part, left),
-                partial(small_print, part),
+                partial(small_print, text.get("note", ""), part),
                 partial(animate, part),
             )
         )

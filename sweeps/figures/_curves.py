@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 
 import pandas as pd
 
@@ -21,7 +22,7 @@ class Curves:
     """The figure of an experiment that shows `quantities` over the steps, or over an axis `x`.
 
     It is called `main`, if not as the experiment. There are further figures NAME_END of the
-    quantities `more[END]`. Panels are the quantities and
+    quantities `more[END]`; those `tabled` are in the table only. Panels are the quantities and
     the values of the axes `facet`. Curves differ in the axes `dash` by their dashes, and in others,
     or in `hue`, by their colours. Where hue or dash is `quantity`, a panel has all of them, and its
     vertical axis is that of `axis` in the notation. All figures show the axes `inner`, which are
@@ -35,6 +36,7 @@ class Curves:
     quantities: Sequence[str]
     main: str = ""
     more: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    tabled: Sequence[str] = ()
     statistic: statistics.Statistic = "median"
     x: str = "step"
     log_x: bool = False
@@ -63,9 +65,7 @@ class Curves:
 
     def tables(self, frames: SweepFrames) -> dict[str, pd.DataFrame]:
         """Return the statistics of the quantities, and the number of instances by status."""
-        quantities = [
-            *dict.fromkeys([*self.quantities, *(q for p in self.more.values() for q in p)])
-        ]
+        quantities = [*self.quantities, *chain(*self.more.values()), *self.tabled]
         trials, keys = self.trials(frames), self.keys(frames.axes)
         known = {True: trials["status"] == "ok", False: trials["status"].isin(TRAINED)}
         parts = []
@@ -91,23 +91,19 @@ class Curves:
 
     def draw(self, tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
         """Return the figures, or several of each if there are too many curves."""
-        figures = {self.main or self.name: self.quantities}
-        figures |= {f"{self.name}_{end}": quantities for end, quantities in self.more.items()}
-        shared = {"inner": [self.x, *self.inner], "panels": [*self.facet, *self.first]}
-        return [
-            drawing
-            for name, quantities in figures.items()
-            for drawing in paged(
-                name,
-                partial(self.figure, quantities),
-                tables,
-                axes,
-                remarks,
-                **shared,
-                notes=self.notes,
-                room=1 if self.hue else self.room,
-            )
-        ]
+        parts = {self.main or self.name: self.quantities}
+        parts |= {f"{self.name}_{end}": quantities for end, quantities in self.more.items()}
+        figures = {name: partial(self.figure, quantities) for name, quantities in parts.items()}
+        return paged(
+            figures,
+            tables,
+            axes,
+            remarks,
+            notes=self.notes,
+            inner=[self.x, *self.inner],
+            panels=[*self.facet, *self.first],
+            room=1 if self.hue else self.room,
+        )
 
     def notes(self, tables: Tables, axes: CellAxes) -> list[str]:
         """Return what is drawn, and of which instances, unless the captions say so."""

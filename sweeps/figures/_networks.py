@@ -92,8 +92,8 @@ class Networks(Curves):
         """Return the curves, and the bars."""
         drawings = super().draw(tables, axes, remarks)
         if self.ends:
-            name = f"{self.name}_ends"
-            drawings += paged(name, self.bars, tables, axes, remarks, inner=self.inner)
+            figures = {f"{self.name}_ends": self.bars}
+            drawings += paged(figures, tables, axes, remarks, inner=self.inner)
         return drawings
 
     def bars(self, tables: Tables, axes: CellAxes) -> Figure:

@@ -55,12 +55,12 @@ class Radii(Curves):
         The share is over the paths whose tokens have a type of convergence.
         """
         trials, name = frames.trials, self.name
-        found = Curves.tables(replace(self, x="step"), frames)
-        table = found[name].rename(columns={"step": "radius"})
+        tables = Curves.tables(replace(self, x="step"), frames)
+        table = tables[name].rename(columns={"step": "radius"})
         typed = trials["convergence"].isin(CONVERGENCE[:5]) & ~trials["status"].isin(UNTYPED)
         optimal = trials.assign(optimal=(trials["convergence"] == "global").where(typed))
         shares = statistics.shares(optimal, frames.axes.besides(), "optimal")
-        return found | {name: table[table["radius"] > 0], f"{name}_optimal": shares}
+        return tables | {name: table[table["radius"] > 0], f"{name}_optimal": shares}
 
     def notes(self, tables: Tables, axes: CellAxes) -> list[str]:
         """Return how many paths end at the optimal tokens, with intervals."""
@@ -88,9 +88,9 @@ class Graphs(Curves):
         key, drawings = f"{self.name}_graph", super().draw(tables, axes, remarks)
         if tables[key].empty:
             return drawings
-        figure, notes = partial(priority_graph.figure, key), partial(priority_graph.notes, key)
-        name = self.name if self.main else key
-        return paged(name, figure, tables, axes, remarks, notes=notes, cells=key) + drawings
+        figures = {self.name if self.main else key: partial(priority_graph.figure, key)}
+        notes = partial(priority_graph.notes, key)
+        return paged(figures, tables, axes, remarks, notes=notes, cells=key) + drawings
 
 
 class JointLaw(Curves):
@@ -121,7 +121,7 @@ class Generalisation(Curves):
         keys, trials = self.keys(frames.axes), frames.trials
         rows = (trials["convergence"] == "global") & (trials["frobenius_status"] == "solved")
         margins = trials[rows].assign(margin=1 / trials["frobenius_objective"])
-        shares = [*self.quantities, *self.more["excess"]]
+        shares = [*self.quantities, *self.tabled]
         margins = margins.reindex(columns=[*keys, "seed", "margin", *shares])
         ranks = []
         for cell, part in groups(margins, keys):
@@ -135,9 +135,9 @@ class Generalisation(Curves):
 
     def draw(self, tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
         """Return the shares over n, and over the margin."""
-        name, inner = "generalisation_margin", [self.x, *self.inner]
-        scatter = paged(name, self.over_margin, tables, axes, remarks, inner=inner)
-        return super().draw(tables, axes, remarks) + scatter
+        figures, inner = {"generalisation_margin": self.over_margin}, [self.x, *self.inner]
+        drawings = super().draw(tables, axes, remarks)
+        return drawings + paged(figures, tables, axes, remarks, inner=inner)
 
     def figure(self, quantities: Sequence[str], tables: Tables, axes: CellAxes) -> Figure:
         """Return the shares over n, with a line at that of chance."""
@@ -177,7 +177,7 @@ class TokenCount(Curves):
 
     def draw(self, tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
         """Return the figure, a page for each combination of the axes besides lambda."""
-        return paged(self.name, self.panels_in_a_row, tables, axes, remarks, inner=[self.x])
+        return paged({self.name: self.panels_in_a_row}, tables, axes, remarks, inner=[self.x])
 
     def panels_in_a_row(self, tables: Tables, axes: CellAxes) -> Figure:
         """Return a panel for the attended tokens, for all SVMs, and for the kept instances."""

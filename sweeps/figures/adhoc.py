@@ -40,15 +40,15 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     outcomes = statistics.counts(trials, [*by, "outcome"])
     total = outcomes.groupby(by, dropna=False)["count"].transform("sum") if by else len(trials)
     low, high = statistics.wilson_interval(outcomes["count"], 0 * outcomes["count"] + total)
-    found = {
+    tables = {
         "outcomes": outcomes.assign(share=outcomes["count"] / total, low=low, high=high),
         "agreement": statistics.summaries(long, [*by, "quantity"], "value", "median"),
         "usable": statistics.shares(trials, by, "ok"),
     }
-    for table in found.values():
+    for table in tables.values():
         names = [frames.axes.label(cell) or "all" for cell in table[by].to_dict("records")]  # type: ignore[arg-type]
         table.insert(len(by), "cell", pd.Series(names, table.index, dtype=str))
-    return found
+    return tables
 
 
 def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
@@ -87,8 +87,7 @@ def _charts(tables: Tables, axes: CellAxes, x: str, remarks: Sequence[str]) -> l
         drawing
         for quantity, part in shown.items()
         for drawing in paged(
-            f"adhoc_{quantity}",
-            partial(_chart, quantity, parts),
+            {f"adhoc_{quantity}": partial(_chart, quantity, parts)},
             {"chart": part},
             axes,
             remarks,

@@ -39,8 +39,7 @@ class Types:
     def draw(self, tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
         """Return one figure, or several if there are too many panels."""
         return paged(
-            self.name,
-            self.figure,
+            {self.name: self.figure},
             tables,
             axes,
             remarks,

@@ -10,7 +10,7 @@ import pandas as pd
 from .. import statistics, style
 from ..cells import number, rows_of
 from ..facets import bars, curves, labels, named, panel_of, values_of
-from ..notation import SVM_COLOURS, SVM_QUANTITIES, column
+from ..notation import SVM_COLOURS, SVM_QUANTITIES, TABLES, column
 from . import CAPTIONS, MOST_PANELS, CellAxes, Drawing, Figure, SweepFrames, Tables, paged
 from ._numbers import certified, history_of, stalled
 
@@ -18,27 +18,11 @@ QUANTITIES = [f"one_minus_corr_{svm}" for svm in ("svmeq", "frobenius", "1token"
 AXIS = panel_of("agreement")
 
 ACCEPTED = {False: "accepted", True: "accepted, flat"}
-READ_OFF = {4: (0.034, 0.07, 0.155), 10: (0.0055, 0.0085, 0.12)}
-"""Values read from the published figure: d -> values as in `QUANTITIES`."""
-
 READ: Any = {"linestyle": "", "marker": "_", "markersize": 10, "mew": 1.8}
 """How these are drawn, in the colours of the curves."""
 
-PUBLISHED = {
-    "model": "cross_attention",
-    "parameterization": "w",
-    "head": "relu",
-    "data": "sphere",
-    "loss": "logistic",
-    "optimizer": "normalized_gd",
-    "lr": 0.1,
-    "growth": 0.0,
-    "ridge": 0.0,
-    "n": 3,
-    "T": 4,
-    "gradient": "direct",
-}
-"""The setting of the published figure."""
+PUBLISHED = TABLES["published_correlations"]
+"""The setting of the published figure; d -> values read off it, as in `QUANTITIES`."""
 
 DIMENSIONS = 4
 """Largest number of values of d with a panel of their own: evenly spread ones."""
@@ -80,25 +64,29 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
 
 def _published(trials: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """Return quantity and value of the published figure for every cell with its setting."""
-    same = trials[[*PUBLISHED]].eq(pd.Series(PUBLISHED)).all(axis=1)
+    same = trials[[*PUBLISHED["setting"]]].eq(pd.Series(PUBLISHED["setting"])).all(axis=1)
     names = [*dict.fromkeys(["d", "gradient", *by])]
     rows = [
         {**cell, "quantity": quantity, "value": value}
         for cell in trials.loc[same, names].drop_duplicates().sort_values(names).to_dict("records")
-        for quantity, value in zip(QUANTITIES, READ_OFF.get(cell["d"], ()), strict=False)
+        for quantity, value in zip(
+            QUANTITIES, PUBLISHED["read_off"].get(cell["d"], ()), strict=False
+        )
     ]
     return pd.DataFrame(rows, columns=[*names, "quantity", "value"])
 
 
 def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
     """Return correlations at the last step and all statuses over d, the steps, the instances."""
-    figures = {"": _versus_d, "_drawn": _drawn, "_steps": _over_steps, "_scatter": _scatter}
+    pages = (
+        (MOST_PANELS, {"": _versus_d, "_drawn": _drawn}),
+        (1, {"_steps": _over_steps, "_scatter": _scatter}),
+    )
     return [
         drawing
-        for kind, figure in figures.items()
+        for room, figures in pages
         for drawing in paged(
-            f"correlation_vs_d{kind}",
-            figure,
+            {f"correlation_vs_d{end}": figure for end, figure in figures.items()},
             tables,
             axes,
             remarks,
@@ -106,8 +94,8 @@ def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Dr
             counts="",
             inner=["d"],
             panels=["gradient"],
+            room=room,
             cells="correlation_vs_d_counts",
-            room=MOST_PANELS if figure in (_versus_d, _drawn) else 1,
         )
     ]
 

@@ -77,11 +77,8 @@ def _pairs(
 
 def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
     """Return the correlations with the tokens of two heads, and the risk."""
-    return [
-        drawing
-        for name, measures in FIGURES.items()
-        for drawing in paged(name, partial(_figure, measures), tables, axes, remarks, inner=OF_ROWS)
-    ]
+    figures = {name: partial(_figure, measures) for name, measures in FIGURES.items()}
+    return paged(figures, tables, axes, remarks, inner=OF_ROWS)
 
 
 def _figure(measures: Sequence[str], tables: Tables, axes: CellAxes) -> Figure:

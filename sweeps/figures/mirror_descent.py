@@ -129,14 +129,13 @@ def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Dr
         cell = {"parameterization": rule} if rule else {}
         part = {name: rows_of(table, cell) for name, table in tables.items()}
         prefix = "mirror_descent" if rule in ("w", "") else f"mirror_descent_{rule}"
-        figure, caption = partial(_figure, quantity, gradient), CAPTIONS[f"mirror_descent{end}"]
+        figures = {f"{prefix}{end}": partial(_figure, quantity, gradient)}
         drawings += paged(
-            f"{prefix}{end}",
-            figure,
+            figures,
             part,
             axes,
             remarks,
-            caption=caption,
+            caption=CAPTIONS[f"mirror_descent{end}"],
             inner=["gradient"],
             panels=["p", "steps"],
             room=MOST_PANELS,

@@ -89,13 +89,11 @@ class Geometry:
 
     def draw(self, tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
         """Return the map and the curves, or several of each."""
-        of_map = partial(_map, self.name)
-        drawings = paged(self.name, of_map, tables, axes, remarks, room=self.room)
-        if self.room > MOST_CURVES:
-            return drawings
         steps = f"{self.name}_steps"
-        of_steps = partial(_steps, steps)
-        return drawings + paged(steps, of_steps, tables, axes, remarks, room=MOST_CURVES)
+        figures = {self.name: partial(_map, self.name), steps: partial(_steps, steps)}
+        if self.room > MOST_CURVES:
+            del figures[steps]
+        return paged(figures, tables, axes, remarks, room=self.room)
 
 
 def _with_own(trials: pd.DataFrame) -> pd.DataFrame:

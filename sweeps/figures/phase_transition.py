@@ -27,6 +27,8 @@ UNDECIDED = 0.1
 MAPS = 4
 """Largest number of planes through the grid that are drawn."""
 
+MAP = "phase_transition_maps"
+
 AXES = {"T": "n", "n": "T"}
 """Horizontal axis of a plane through the grid -> what is fixed in it, besides d."""
 
@@ -63,26 +65,19 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
 
 def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
     """Return the d of one half and maps of the shares, over T at each n, and over n at each T."""
-    drawings, maps, name = list[Drawing](), list[Drawing](), "phase_transition"
+    table, figures, maps = tables["phase_transition"], {}, list[Drawing]()
     for axis, fixed in AXES.items():
-        planes = _planes(tables[name], axis)
-        if len(planes) or not drawings:
-            figure = partial(_halfway, axis)
-            end = "" if axis == "T" else f"_{axis}"
-            drawings += paged(f"{name}{end}", figure, tables, axes, remarks, inner=X)
+        planes = _planes(table, axis)
+        if len(planes) or not figures:
+            figures["phase_transition" if axis == "T" else "phase_transition_n"] = partial(
+                _halfway, axis
+            )
         for value in planes[fixed].unique()[:MAPS]:
             place = {"axis": axis, "fixed": f"{fixed} = {number(value)}"}
-            words = CAPTIONS[f"{name}_maps"]
-            maps += paged(
-                f"{name}_maps_{fixed}{number(value)}",
-                partial(_maps, {fixed: value}, axis),
-                tables,
-                axes,
-                remarks,
-                inner=X,
-                caption={key: text.format(**place) for key, text in words.items()},
-            )
-    return drawings + maps
+            caption = {key: text.format(**place) for key, text in CAPTIONS[MAP].items()}
+            plane = {f"{MAP}_{fixed}{number(value)}": partial(_maps, {fixed: value}, axis)}
+            maps += paged(plane, tables, axes, remarks, inner=X, caption=caption)
+    return paged(figures, tables, axes, remarks, inner=X) + maps
 
 
 def _planes(table: pd.DataFrame, axis: str) -> pd.DataFrame:

@@ -168,10 +168,10 @@ def _optimality(trials: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     counts = pairs.groupby(group, dropna=False)["difference"].agg(
         instances="count", left_out=lambda difference: int(difference.isna().sum())
     )
-    found = statistics.paired_means(of_samples, group, "difference")
-    found = found.rename(columns={"used": "samples", "mean": "difference"})
+    means_of_samples = statistics.paired_means(of_samples, group, "difference")
+    means_of_samples = means_of_samples.rename(columns={"used": "samples", "mean": "difference"})
     kept = [*group, "difference", "low", "high", "samples"]
-    return shares.merge(found[kept], on=group).merge(counts.reset_index(), on=group)
+    return shares.merge(means_of_samples[kept], on=group).merge(counts.reset_index(), on=group)
 
 
 def _total(heads: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
@@ -190,20 +190,14 @@ def _total(heads: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
 def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
     """Return the heads against the controls, for each SVM, and an example."""
     svms = {"pretrained_heads": "one token", "pretrained_heads_gen_svm": "Gen-SVM"}
-    figures: dict[str, tuple[Any, Any]] = {
-        name: (partial(_against, svm), partial(_notes, svm))
-        for name, svm in svms.items()
-        if svm == "one token" or svm in set(tables["pretrained_heads"]["svm"])
-    }
-    figures["pretrained_heads_attention"] = _head_attention.figure, _head_attention.notes
-    inner = ("control", "tokens", *HEAD)
-    return [
-        drawing
-        for name, (figure, notes) in figures.items()
-        for drawing in paged(
-            name, figure, tables, axes, remarks, notes=notes, inner=inner, cells="pretrained_heads"
-        )
-    ]
+    shared: dict[str, Any] = {"inner": ("control", "tokens", *HEAD), "cells": "pretrained_heads"}
+    drawings: list[Drawing] = []
+    for name, svm in svms.items():
+        if svm == "one token" or svm in set(tables["pretrained_heads"]["svm"]):
+            figures, notes = {name: partial(_against, svm)}, partial(_notes, svm)
+            drawings += paged(figures, tables, axes, remarks, notes=notes, **shared)
+    example = {"pretrained_heads_attention": _head_attention.figure}
+    return drawings + paged(example, tables, axes, remarks, notes=_head_attention.notes, **shared)
 
 
 def _against(svm: str, tables: Tables, axes: CellAxes) -> Figure:

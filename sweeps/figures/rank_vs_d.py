@@ -80,30 +80,22 @@ INSTANCES = {"certified": _certified, "published": _published}
 
 def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
     """Return the ranks where n varies, where T does, and the shares without a solution."""
-    figures = product({"": _ranks, "_infeasible": _shares}.items(), FIGURES.items())
-    return [
-        drawing
-        for (kind, figure), (end, roles) in figures
+    figures = {
+        f"rank_vs_d{kind}{end}": partial(figure, roles)
+        for kind, figure in {"": _ranks, "_infeasible": _shares}.items()
+        for end, roles in FIGURES.items()
         if len(_panels(tables["rank_vs_d"], axes, *roles))
-        for drawing in paged(
-            f"rank_vs_d{kind}{end}",
-            partial(figure, roles),
-            tables,
-            axes,
-            remarks,
-            notes=_small_print,
-            inner=X,
-            cells="rank_vs_d",
-            counts="",
-        )
-    ]
+    }
+    return paged(
+        figures, tables, axes, remarks, notes=_small_print, inner=X, cells="rank_vs_d", counts=""
+    )
 
 
 def _panels(table: pd.DataFrame, axes: CellAxes, fixed: str, series: str) -> pd.DataFrame:
     """Return the cells of which several `series` have one `fixed`; with n, those without either."""
     n_varies, T_varies = (
-        table.groupby(one, dropna=False)[other].transform("nunique") > 1
-        for one, other in FIGURES.values()
+        table.groupby(key, dropna=False)[varying].transform("nunique") > 1
+        for key, varying in FIGURES.values()
     )
     table = table[n_varies | ~T_varies if series == "n" else T_varies].sort_values([fixed, series])
     row, hue = labels(axes, table, [fixed]), labels(axes, table, [series])

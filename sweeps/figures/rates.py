@@ -143,9 +143,9 @@ def _laws(local: pd.DataFrame, by: list[str]) -> pd.DataFrame:
         allowed = TOLERANCE * min(1.0, abs(last[0])) if len(known) else 0.0
         equal = int(np.logical_and.accumulate(widest.to_numpy()[::-1] <= allowed).sum())
         law = equal >= 2 and known["span"].iloc[-equal:].sum() >= SPAN
-        found = last[:3] if law else [np.nan] * 3
+        exponent = last[:3] if law else [np.nan] * 3
         used = int(last[3]) if len(known) else 0
-        rows.append([*key, equal if law else 0, len(known), used, *found])
+        rows.append([*key, equal if law else 0, len(known), used, *exponent])
     columns = [*keys, "decades", "of", "used", "exponent", "low", "high"]
     return pd.DataFrame(rows, columns=columns)
 
@@ -153,11 +153,7 @@ def _laws(local: pd.DataFrame, by: list[str]) -> pd.DataFrame:
 def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
     """Return the curves over the norm of W, and over the steps."""
     figures = {"rates": _over_norm, "rates_steps": partial(_figure, "step", [*QUANTITIES])}
-    return [
-        drawing
-        for name, figure in figures.items()
-        for drawing in paged(name, figure, tables, axes, remarks, notes=notes, room=MOST_CURVES)
-    ]
+    return paged(figures, tables, axes, remarks, notes=notes, room=MOST_CURVES)
 
 
 def _over_norm(tables: Tables, axes: CellAxes) -> Figure:

@@ -123,8 +123,7 @@ def _scene(arrays: Mapping[str, np.ndarray]) -> dict[str, pd.DataFrame]:
 def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
     """Return the scenes with their animation."""
     return paged(
-        "trajectories",
-        _figure,
+        {"trajectories": _figure},
         tables,
         axes,
         remarks,
