@@ -148,7 +148,7 @@ def curves(
     points["fill"] = points["hue"].astype(object).where(points["dash"] == dashes[0], "open")
     every = max(points[x].nunique() // 8, 1)
     place = points["hue"].map({value: k for k, value in enumerate(hues)}).astype(float)
-    points[x] = points[x] + offset * (place - (len(hues) - 1) / 2)
+    points[x] = points[x].astype(float) + offset * (place - (len(hues) - 1) / 2)
     colours = palette or style.colours(hues)
     looks: dict[str, list[Any]] = {
         "color": [colours[value] for value in hues],

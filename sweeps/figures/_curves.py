@@ -30,6 +30,9 @@ class Curves:
     One figure has `room` for so many curves, without `hue`; if there are more, the axes besides
     `first` get figures of their own. Drawn are the rows with the values `where`. `weights` is what
     the label of a correlation calls the weights.
+
+    Statistics are over the certified instances. Those over the steps, or if `trained`, of
+    quantities that compare with no SVM are over all trained instances.
     """
 
     name: str
@@ -52,6 +55,7 @@ class Curves:
     weights: str = "W"
     quartiles: bool = False
     offset: float = 0.0
+    trained: bool = False
 
     def keys(self, axes: CellAxes) -> list[str]:
         """Return the columns that tell the rows of the table apart, besides quantity and step."""
@@ -67,9 +71,10 @@ class Curves:
         """Return the statistics of the quantities, and the number of instances by status."""
         quantities = [*self.quantities, *chain(*self.more.values()), *self.tabled]
         trials, keys = self.trials(frames), self.keys(frames.axes)
-        known = {True: trials["status"] == "ok", False: trials["status"].isin(TRAINED)}
+        certified = trials["status"] == "ok"
+        others = trials["status"].isin(TRAINED) if self.x == "step" or self.trained else certified
         parts = []
-        for of_svm, rows in known.items():
+        for of_svm, rows in ((True, certified), (False, others)):
             names = [name for name in quantities if name.startswith(OF_SVM) == of_svm]
             values, by = self._values(frames, trials[rows], keys, names)
             if len(values):

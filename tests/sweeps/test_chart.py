@@ -231,8 +231,9 @@ def test_statuses_may_be_chosen_or_told_apart():
 
 
 def test_what_a_logarithmic_axis_cannot_show_is_counted():
-    found = chart(tables(ns=(2,), heads=("linear",)), "size", "rank", kind="scatter", log="x,y",
-                  hue="data.d")  # fmt: skip
+    found = chart(
+        tables(ns=(2,), heads=("linear",)), "size", "rank", kind="scatter", log="x,y", hue="data.d"
+    )
     (told,) = (note for note in found.notes if "logarithmic" in note)
     assert told.startswith("2 values of x are not > 0")
     assert drawn(found)[1][0].get_yscale() == "log"
@@ -253,8 +254,15 @@ def test_a_sweep_without_an_instance_and_a_part_with_too_many_values_are_refused
 
 
 def test_charts_with_other_numbers_have_other_names_and_say_what_they_show():
-    parts = [{}, {"estimator": "mean"}, {"status": "all"}, {"status": "ok,tie"}, {"kind": "box"},
-             {"where": {"data.n": 2}}, {"where": {"data.n": 3}}]  # fmt: skip
+    parts = [
+        {},
+        {"estimator": "mean"},
+        {"status": "all"},
+        {"status": "ok,tie"},
+        {"kind": "box"},
+        {"where": {"data.n": 2}},
+        {"where": {"data.n": 3}},
+    ]
     charts = [chart(tables(), "data.d", "rank", **one) for one in parts]
     assert len({one.name for one in charts}) == len(parts)
     assert charts[-1].notes[1] == "Only those with data.n=3."

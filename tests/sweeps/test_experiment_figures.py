@@ -156,11 +156,15 @@ def scene() -> dict[str, np.ndarray]:
     rng = np.random.default_rng(4)
     W = np.array([[2.0, 1.0], [0.5, 3.0]])
     return {
-        "X": rng.normal(size=(2, 3, 2)), "Z": rng.normal(size=(2, 2)),
-        "scores": rng.normal(size=(2, 3)), "selected": np.array([0, 2]), "steps": np.arange(5.0),
-        "snapshots": W * np.arange(5)[:, None, None], "frobenius_W": W,
+        "X": rng.normal(size=(2, 3, 2)),
+        "Z": rng.normal(size=(2, 2)),
+        "scores": rng.normal(size=(2, 3)),
+        "selected": np.array([0, 2]),
+        "steps": np.arange(5.0),
+        "snapshots": W * np.arange(5)[:, None, None],
+        "frobenius_W": W,
         "nuclear_W": np.full((2, 2), np.nan),
-    }  # fmt: skip
+    }
 
 
 def scenes(**arrays: dict[str, np.ndarray]) -> dict[str, pd.DataFrame]:
@@ -224,9 +228,12 @@ def plateau_frames():
 
     cells = {f"run{lr}": {"lr": lr, "parameterization": "kq"} for lr in (0.01, 0.1)}
     return synthetic.sweep(
-        "kq_plateau", cells, lambda cell, seed: {} if seed else {"status": "stalled"}, history,
+        "kq_plateau",
+        cells,
+        lambda cell, seed: {} if seed else {"status": "stalled"},
+        history,
         trials=9,
-    )  # fmt: skip
+    )
 
 
 def test_a_fall_and_a_plateau_are_told_apart():

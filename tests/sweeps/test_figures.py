@@ -51,8 +51,13 @@ def test_infeasible_cells_have_no_certified_point_but_a_published_one(rank: Swee
     assert only(tables["rank_vs_d"], **at, method="published")["rank_mean"] == 1.0
     certified_panel = drawing.figure.axes[0]
     assert min(min(line.get_xdata(), default=9) for line in certified_panel.lines) > 1
-    for said in ("certified infeasible", "20 undecided", "21 with tied best scores", "a remark",
-                 "17 rejected, diverged or failed"):  # fmt: skip
+    for said in (
+        "certified infeasible",
+        "20 undecided",
+        "21 with tied best scores",
+        "a remark",
+        "17 rejected, diverged or failed",
+    ):
         assert said in text
 
 
@@ -169,8 +174,9 @@ def adhoc_cells(*heads: str, ds: tuple[int, ...] = (4,), ns: tuple[int, ...] = (
         value = np.nan if lost else 10.0 ** -(cell["d"] + seed)
         return {"status": status, "convergence": "", "one_minus_corr_frobenius": value}
 
-    cells = {f"{head}{n}-{d}": {"head": head, "n": n, "d": d}
-             for head in heads for n in ns for d in ds}  # fmt: skip
+    cells = {
+        f"{head}{n}-{d}": {"head": head, "n": n, "d": d} for head in heads for n in ns for d in ds
+    }
     return synthetic.sweep("", cells, instance, trials=3)
 
 

@@ -114,8 +114,12 @@ def test_ranks_are_means_over_certified_instances():
     def instance(cell, seed):
         rank = {"w": 4.0, "kq": 2.0}[cell["parameterization"]]
         lost = {"status": "unsaturated", "rank_effective": 99.0} if seed == 4 else {}
-        return {"rank_effective": rank + seed % 2, "rank_stable": rank / 2, "frobenius_rank": 4,
-                "nuclear_rank": 2} | lost  # fmt: skip
+        return {
+            "rank_effective": rank + seed % 2,
+            "rank_stable": rank / 2,
+            "frobenius_rank": 4,
+            "nuclear_rank": 2,
+        } | lost
 
     cells = {rule: {"parameterization": rule, "d": 6} for rule in ("w", "kq")}
     tables, _, (words, _) = drawn(synthetic.sweep("rank_of_weights", cells, instance, trials=5))
