@@ -56,8 +56,8 @@ def test_the_report_and_its_files_are_written(rank, tmp_path):
     files = report.write_report(rank)
     assert files.html == tmp_path / "report.html"
     names = sorted(p.relative_to(tmp_path).as_posix() for p in (*files.figures, *files.tables))
-    figures = ("rank_vs_d", "rank_vs_d_by_T", "rank_vs_d_infeasible")
-    kinds = [f"figures/{name}.{kind}" for name in figures for kind in ("pdf", "png")]
+    ends = ("", "_by_T", "_infeasible", "_infeasible_by_T")
+    kinds = [f"figures/rank_vs_d{end}.{kind}" for end in ends for kind in ("pdf", "png")]
     assert names == [*kinds, "tables/rank_vs_d.csv"]
     table = pd.read_csv(tmp_path / "tables" / "rank_vs_d.csv")
     assert table["trials"].sum() == 4 * len(rank.trials)
