@@ -11,6 +11,7 @@
 import ast
 import importlib
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +53,12 @@ if TYPE_CHECKING:
 # Without this, the last bits of MKL's products depend on the address of a matrix, and so on the
 # batch. MKL reads it at its first product: import attnsvm before any product.
 os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
+
+# A forked child would wait for ever for the threads that torch had in its parent.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        after_in_child=lambda: "torch" in sys.modules and sys.modules["torch"].set_num_threads(1)
+    )
 
 # In a checkout the folders sweeps and conf lie beside this package; in an installation, within it.
 if not (Path(__file__).parent / "sweeps").is_dir():

@@ -5,10 +5,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attnsvm.linalg import as_tensor, summed
+from attnsvm.linalg import own_settings, real, summed
 from attnsvm.svm import SvmSolution, SvmStatus
 
 
+@own_settings()
 def svmeq(W: Any, W_fin: Any, W_mm: Any) -> Any:
     """Return W_fin + C W_mm with the C in [0, inf] that maximises its correlation with W.
 
@@ -28,8 +29,10 @@ def svmeq(W: Any, W_fin: Any, W_mm: Any) -> Any:
         Array type as `W`; p W_fin + q W_mm, that is the result up to a positive factor.
     """
     if not isinstance(W, Tensor):
-        return svmeq(as_tensor(W), as_tensor(W_fin), as_tensor(W_mm)).numpy()
-    W_fin, W_mm = as_tensor(W_fin, like=W), as_tensor(W_mm, like=W)
+        return svmeq(real("W", W), W_fin, W_mm).numpy()
+    W, W_fin, W_mm = (
+        real(name, V, W.device) for name, V in (("W", W), ("W_fin", W_fin), ("W_mm", W_mm))
+    )
     p, q = _shares(W, W_fin, W_mm)
     return p * W_fin + q * W_mm
 
@@ -67,6 +70,7 @@ def _inner(A: Tensor, B: Tensor) -> Tensor:
     return summed(torch.mul, A, B)[..., None, None]
 
 
+@own_settings()
 def margin_gap(W: Any, solution: SvmSolution[Any]) -> Any:
     """Return 1 - rho(W), which is zero exactly at the directions of the SVM in its norm.
 
@@ -96,20 +100,21 @@ def margin_gap(W: Any, solution: SvmSolution[Any]) -> Any:
         matrix for every instance.
     """
     if not isinstance(W, Tensor):
-        return margin_gap(as_tensor(W), solution).numpy()
-    problem = solution.problem.to(W.device)
-    expected = tuple(as_tensor(solution.W, like=W).shape)
+        return margin_gap(real("W", W), solution).numpy()
+    W, problem = real("W", W), solution.problem.to(W.device)
+    expected = tuple(solution.W.shape)
     if tuple(W.shape) != expected:
         raise ValueError(f"W: shape {tuple(W.shape)}; must be that of the solution, {expected}")
     if problem.equality.any():
         raise ValueError("solution: has equalities; must be of solve_svm, not of Gen-SVM")
-    matrices = W.double().reshape(-1, *W.shape[-2:])
+    matrices = W.reshape(-1, *W.shape[-2:])
     finite = matrices.isfinite().all(dim=(1, 2))
     matrices = torch.where(finite[:, None, None], matrices, 0.0)  # then 0 / 0 is NaN
     largest = matrices.abs().amax(dim=(1, 2), keepdim=True)
     matrices = matrices / torch.where(largest > 0, largest, 1.0)  # squares do not overflow
     size = solution.minimised.value(matrices)
-    margins, least = problem.margins(matrices), as_tensor(solution.objective, like=W).reshape(-1)
+    margins = problem.margins(matrices)
+    least = real("objective", solution.objective, W.device).reshape(-1)
     relieved = margins if problem.relief is None else margins + problem.relief * size[:, None]
     relative = torch.where(problem.separating, relieved / problem.h, torch.inf).amin(dim=1)
     lowest = torch.where(problem.inequality, margins, torch.inf).amin(dim=1)

@@ -1,12 +1,15 @@
 """From the attended token to a prediction: the head h of f_i = h(X_i^T s_i)."""
 
 from abc import ABC, abstractmethod
+from threading import Lock
 from typing import ClassVar
 
 import torch
 from torch import Generator, Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.functional import logsigmoid
+
+from attnsvm.linalg import own_settings
 
 Parameters = dict[str, Tensor]
 
@@ -58,7 +61,7 @@ class Head(ABC):
         """Return x^T dh/do of every token, shape (B, n, T), at the means o (B, n, d)."""
         B, n, T, d = X.shape
         gradient = self.gradient(o, parameters).reshape(B * n, d, 1)
-        return torch.bmm(X.view(B * n, T, d), gradient).view(B, n, T)
+        return torch.bmm(X.reshape(B * n, T, d), gradient).view(B, n, T)
 
     def features(self, X: Tensor, parameters: Parameters) -> tuple[Tensor, Tensor] | None:
         """Return projections p = P^T x if the head is a sum of simple functions of them, else None.
@@ -240,6 +243,10 @@ class Quadratic(Linear):
         return F, kinds
 
 
+_global_draws = Lock()
+"""Held where modules draw from the generator that all threads share."""
+
+
 class Module(Head):
     """Any torch.nn.Module R^d -> R as a head, one copy of its parameters for each instance.
 
@@ -250,11 +257,12 @@ class Module(Head):
     def module(self, d: int) -> nn.Module:
         """Return a new module that maps (..., d) to (..., 1), with its default initial weights."""
 
+    @own_settings()
     def draw(self, generator: Generator, d: int) -> Parameters:
         """Return the module's parameters, initialised from one draw of `generator`."""
         seed = int(torch.randint(2**31, (), generator=generator))
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with _global_draws, torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)  # torch.manual_seed seeds GPUs, too
             module = self.module(d).float()
         return {name: p.detach().double() for name, p in module.named_parameters()}
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from numbers import Real
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from attnsvm.config import ConfigError
-from attnsvm.config.norm import NormName, families_of
+from attnsvm.config.norm import NormName, families_of, name_of
 from attnsvm.linalg.simd.svd import svd
 
 SMALL = 32
@@ -56,8 +57,8 @@ class Entrywise(Norm):
     """The l_p norm of the entries, (sum_ij |w_ij|^p)^(1/p), 1 <= p <= inf."""
 
     def __init__(self, p: float) -> None:
-        self.p = p
-        self.name = {1.0: "l1", 2.0: "frobenius", math.inf: "max"}.get(p, f"l{p:g}")
+        self.p = exponent(p)
+        self.name = name_of("l", self.p)
 
     def value(self, W: Tensor) -> Tensor:
         """Return the l_p norm of the entries."""
@@ -81,9 +82,8 @@ class Schatten(Norm):
     """The l_p norm of the singular values: nuclear (1), Frobenius (2), spectral (inf)."""
 
     def __init__(self, p: float) -> None:
-        self.p = p
-        names = {1.0: "nuclear", 2.0: "frobenius", math.inf: "spectral"}
-        self.name = names.get(p, f"schatten{p:g}")
+        self.p = exponent(p)
+        self.name = name_of("schatten", self.p)
 
     def value(self, W: Tensor) -> Tensor:
         """Return the l_p norm of the singular values."""
@@ -166,11 +166,19 @@ def norm_of(name: str | Norm) -> Norm:
     """
     if isinstance(name, Norm):
         return name
-    families = families_of(name)
+    families = families_of(name) if isinstance(name, str) else None
     if families is None:
-        raise ConfigError(f"norm={name}: {NormName().meant(name)}must be {NormName()}")
+        typed = name if isinstance(name, str) else repr(name)
+        raise ConfigError(f"norm={typed}: {NormName().meant(name)}must be {NormName()}")
     first, *second = ((Entrywise if family == "l" else Schatten)(p) for family, p in families)
     return Hybrid(first, second[0]) if second else first
+
+
+def exponent(p: Any) -> float:
+    """Return p as a float; ConfigError unless it is a number >= 1, inf allowed."""
+    if not isinstance(p, Real) or not float(p) >= 1:
+        raise ConfigError(f"p={p!r}: must be a number >= 1, inf allowed")
+    return float(p)
 
 
 def conjugate(p: float) -> float:

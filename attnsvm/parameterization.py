@@ -8,7 +8,7 @@ import torch
 from torch import Generator, Tensor
 
 from attnsvm.config import ConfigError
-from attnsvm.problem import check_array
+from attnsvm.linalg import check_array, tensor_of
 
 Variables = tuple[Tensor, ...]
 
@@ -125,11 +125,12 @@ class Parameterization(ABC):
         ConfigError
             If their number, a shape, a type or a value does not fit this parameterization.
         """
-        tensors = (variables,) if isinstance(variables, Tensor) else tuple(variables)
+        tensors = (variables,) if hasattr(variables, "ndim") else tuple(variables)
         if len(tensors) != len(self.NAMES):
             raise ConfigError(f"init: {len(tensors)} tensors; must be {', '.join(self.NAMES)}")
         checked = []
-        for name, tensor, shape in zip(self.NAMES, tensors, self.shapes(d), strict=True):
+        for name, array, shape in zip(self.NAMES, tensors, self.shapes(d), strict=True):
+            tensor = tensor_of(f"init {name}", array).detach()
             full = tensor.expand(B, *tensor.shape) if tensor.ndim == len(shape) else tensor
             check_array(f"init {name}", full, (B, *shape), torch.float64)
             checked.append(full.clone(memory_format=torch.contiguous_format))

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Generator, Tensor
 
@@ -16,7 +15,7 @@ from attnsvm.config.fields import SEEDS
 from attnsvm.config.instantiate import named_from
 from attnsvm.display.results import Batched, one_instance, scene, token_scores
 from attnsvm.head import Head, Parameters
-from attnsvm.linalg import check_array
+from attnsvm.linalg import check_array, own_settings, real, tensor_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -67,6 +66,7 @@ class ProblemBatch(Batched):
     held_out: ProblemBatch | None = None
 
     @classmethod
+    @own_settings()
     def of(
         cls,
         X: Any,
@@ -113,7 +113,7 @@ class ProblemBatch(Batched):
         if X.ndim not in (3, 4) or 0 in X.shape:
             raise ConfigError(f"X: shape {tuple(X.shape)}; must be (B, n, T, d) or (n, T, d)")
         mask = torch.ones_like(X[..., 0], dtype=torch.bool) if mask is None else mask
-        mask = torch.as_tensor(mask, device=device)
+        mask = tensor_of("mask", mask, device)
         if X.ndim == 3:
             X, Z, Y, mask = (V[None] for V in (X, Z, Y, mask))
         B, d = len(X), X.shape[-1]
@@ -127,7 +127,16 @@ class ProblemBatch(Batched):
         of_head = given_parameters(parameters_drawn, parameters)
         return cls(X, Z, Y, mask, made, of_head, torch.arange(seed, seed + B, device=device))
 
+    @own_settings()
     def __post_init__(self) -> None:
+        for name in ("X", "Z", "Y", "mask", "seeds", "weights"):
+            if (array := getattr(self, name)) is not None:
+                object.__setattr__(self, name, tensor_of(name, array).detach())
+        parameters = {
+            name: tensor_of(f"head parameter {name}", p).detach()
+            for name, p in self.head_parameters.items()
+        }
+        object.__setattr__(self, "head_parameters", parameters)
         if self.X.ndim != 4 or 0 in self.X.shape:
             raise ConfigError(f"X: shape {tuple(self.X.shape)}; must be (B, n, T, d), none 0")
         B, n, T, d = self.X.shape
@@ -169,6 +178,18 @@ class ProblemBatch(Batched):
     def unmasked(self) -> bool:
         """Whether every token is admissible."""
         return bool(self.mask.all())
+
+    @cached_property
+    @own_settings()
+    def widths(self) -> tuple[int, int]:
+        """Entries of a token and of a query, d and d, without zeros that pad a linear classifier.
+
+        The tokens of a linear classifier are the classes e_1, ..., e_T.
+        """
+        if not (self.X == torch.eye(self.T, self.d).to(self.X)).all():
+            return self.d, self.d
+        last = self.Z.flatten(0, 1).any(0).nonzero()[-1:].sum() + 1
+        return self.T, self.d if self.T < self.d else int(last)
 
     @cached_property
     def has_query(self) -> Tensor:
@@ -230,17 +251,6 @@ class ProblemBatch(Batched):
         return self.map(lambda tensor: tensor.to(device))
 
 
-def real(name: str, array: Any, device: torch.device | str = "cpu") -> Tensor:
-    """Return an array of real numbers as a float64 tensor; raise ConfigError if it is none."""
-    try:
-        tensor = array if isinstance(array, Tensor) else torch.from_numpy(np.array(array))
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"{name}: {error}; must be an array of numbers") from error
-    if tensor.is_complex():
-        raise ConfigError(f"{name}: {tensor.dtype}; must be real numbers")
-    return tensor.detach().to(device, torch.float64)
-
-
 def given_parameters(drawn: Parameters, given: Mapping[str, Any]) -> Parameters:
     """Return the parameters of a head, (B, ...): those given, the drawn ones for the rest.
 
@@ -253,7 +263,7 @@ def given_parameters(drawn: Parameters, given: Mapping[str, Any]) -> Parameters:
     for name, value in drawn.items():
         p = real(name, given[name], value.device) if name in given else value
         if tuple(p.shape) in (value.shape[1:], (1, *value.shape[1:])):
-            p = p.expand(value.shape).contiguous()
+            p = p.expand(value.shape)
         check_array(name, p, tuple(value.shape), torch.float64)
         parameters[name] = p
     return parameters

@@ -13,6 +13,7 @@ from torch import Tensor
 from attnsvm.config.names import keywords_checked
 from attnsvm.display.results import Batched
 from attnsvm.head import Parameters
+from attnsvm.linalg import own_settings
 from attnsvm.problem import ProblemBatch
 from attnsvm.training import Trajectory
 
@@ -72,6 +73,7 @@ class TokenSelection(Batched):
 
 
 @keywords_checked
+@own_settings()
 def select_tokens(
     batch: ProblemBatch,
     path: Trajectory,
@@ -115,6 +117,7 @@ def select_tokens(
     )
 
 
+@own_settings()
 def optimal_tokens(
     batch: ProblemBatch, parameters: Parameters | None = None
 ) -> tuple[Tensor, Tensor]:
@@ -133,6 +136,7 @@ def _tied(values: Tensor) -> Tensor:
     return ((values == values.amax(-1, keepdim=True)).sum(-1) > 1).any(-1)
 
 
+@own_settings()
 def tied_optimal(batch: ProblemBatch) -> Tensor:
     """Return where the solution depends on which of tied tokens counts as optimal, (B,).
 

@@ -58,13 +58,13 @@ def check_config(schema: type, **fields: Any) -> None:
         OmegaConf.merge(OmegaConf.structured(schema), OmegaConf.create(text))
     )
     _require(read == config, f"{schema.__name__}: is {read} after YAML, was {config}")
-    group = next(name for name, one in ALL_GROUPS.items() if issubclass(schema, one.base))
-    made = instantiate(config, group, [package_of(config._target_)])
+    group = next(name for name, options in ALL_GROUPS.items() if issubclass(schema, options.base))
+    option = instantiate(config, group, [package_of(config._target_)])
     for f in dataclasses.fields(schema):
         if f.name != "_target_":
-            kept, value = getattr(made, f.name, None), getattr(config, f.name)
+            kept, value = getattr(option, f.name, None), getattr(config, f.name)
             same = list(kept) == value if isinstance(value, list) and kept else kept == value
-            _require(same, f"{type(made).__name__}.{f.name}: is {kept}, must be {value}")
+            _require(same, f"{type(option).__name__}.{f.name}: is {kept}, must be {value}")
 
 
 def check_head(head: Head, d: int = 5) -> None:
@@ -73,9 +73,9 @@ def check_head(head: Head, d: int = 5) -> None:
     o = _random(4, 3, d)
     value = head.value(o, parameters)
     for points in (o[:, 0], o, o[:, :, None].expand(4, 3, 2, d)):
-        found = head.value(points, parameters)
-        _require(found.shape == points.shape[:-1], f"value: shape {tuple(found.shape)}")
-        _require(found.dtype == torch.float64, f"value: {found.dtype}, must be float64")
+        values = head.value(points, parameters)
+        _require(values.shape == points.shape[:-1], f"value: shape {tuple(values.shape)}")
+        _require(values.dtype == torch.float64, f"value: {values.dtype}, must be float64")
         slope = head.gradient(points, parameters)
         _require(slope.shape == points.shape, f"gradient: shape {tuple(slope.shape)}")
     numeric = _differences(lambda at: head.value(at, parameters), o)
@@ -115,19 +115,19 @@ def _drawn(head: Head, d: int) -> dict[str, Tensor]:
     for name, p in drawn[3].items():
         _require(p.dtype == torch.float64, f"draw: {name} is {p.dtype}, must be float64")
         _require(p.equal(again[name]), f"draw: {name} is another one with the same generator")
-    return {name: torch.stack([one[name] for one in drawn]) for name in drawn[0]}
+    return {name: torch.stack([p[name] for p in drawn]) for name in drawn[0]}
 
 
 def check_data(data: Data, head: Head | None = None, model: Model | None = None) -> None:
     """Check that instance i is that of seed + i, whatever is drawn with it and before it."""
-    given = head or Linear(), model or CrossAttention()
+    options = head or Linear(), model or CrossAttention()
     before = torch.random.get_rng_state()
-    batch = data.sample(*given, 4, 7)
+    batch = data.sample(*options, 4, 7)
     _require(torch.random.get_rng_state().equal(before), "sample: uses the global random numbers")
     _require(batch.seeds.tolist() == [7, 8, 9, 10][: batch.B], f"sample: seeds {batch.seeds}")
-    fixed = data.sample(*given, 1, 7).B == batch.B  # whatever is asked for
+    fixed = data.sample(*options, 1, 7).B == batch.B  # whatever is asked for
     for b in range(0 if fixed else batch.B):
-        alone = data.sample(*given, 1, 7 + b)
+        alone = data.sample(*options, 1, 7 + b)
         _same_instance(alone, batch, b, f"sample, seed {7 + b}")
         for name, p in alone.head_parameters.items():
             same = p[0].equal(batch.head_parameters[name][b])
@@ -140,15 +140,15 @@ def check_model(model: Model, n: int = 3, T: int = 4, d: int = 5) -> None:
     X, Z, Y = _random(2, n, T, d), _random(2, n, d, seed=1), _random(*shape, seed=2).sign()
     mask = torch.ones(2, n, T, dtype=torch.bool)
     mask[:, 0, -1] = False
-    for given in (None, mask):
-        samples = model.expand(X, Z, Y, given)
+    for allowed in (None, mask):
+        samples = model.expand(X, Z, Y, allowed)
         B, N, tokens, width = samples.X.shape
         shapes = (tuple(samples.Z.shape), tuple(samples.Y.shape), tuple(samples.mask.shape))
         must = ((B, N, width), (B, N), (B, N, tokens))
         _require(shapes == must, f"expand: shapes of Z, Y, mask are {shapes}, must be {must}")
         _require(samples.mask.dtype == torch.bool, f"expand: mask is {samples.mask.dtype}")
         _require(bool(samples.mask.any(-1).all()), "expand: a sample without admissible token")
-        alone = model.expand(X[1:], Z[1:], Y[1:], None if given is None else given[1:])
+        alone = model.expand(X[1:], Z[1:], Y[1:], None if allowed is None else allowed[1:])
         _same_instance(alone, samples, 1, "expand")
     hidden = X[0, 0, -1]
     seen = (samples.X[0] == hidden).all(-1) & samples.mask[0]
@@ -198,8 +198,8 @@ def check_loss(loss: Loss) -> None:
         shift = torch.full_like(u, delta)
         expected = (loss.value(u - shift) - value) / delta if delta else -numeric
         factor, exponent = loss.excess_slope(u, shift)
-        found = factor * exponent.exp()
-        _close(found, expected, SLOPE, f"excess_slope at {delta:g}: a e^c differs")
+        slope = factor * exponent.exp()
+        _close(slope, expected, SLOPE, f"excess_slope at {delta:g}: a e^c differs")
         for part in loss.excess_slope(1e3 * u, 1e3 * shift):
             _require(bool(part.isfinite().all()), "excess_slope: must be finite at large margins")
 
@@ -242,20 +242,20 @@ def check_probe(probe: Probe, quantities: Iterable[str] | type[ProbeConfig], d: 
     _require(bool(declared), "QUANTITIES: must not be empty")
     probe.check(d)
     state = _snapshot(d)
-    found = measured(probe, declared, state)
+    values = measured(probe, declared, state)
     for b in range(state.batch.B):
-        for name, value in measured(probe, declared, _one(state, b)).items():
-            _close(value[0], found[name][b], SAME, f"{name}: depends on the other instances")
+        for name, value in measured(probe, declared, _alone(state, b)).items():
+            _close(value[0], values[name][b], SAME, f"{name}: depends on the other instances")
     W = state.W.clone()
     W[1] = torch.nan
     for name, value in measured(probe, declared, dataclasses.replace(state, W=W)).items():
         rest = torch.arange(len(W)) != 1
-        _close(value[rest], found[name][rest], SAME, f"{name}: a diverged instance changes others")
+        _close(value[rest], values[name][rest], SAME, f"{name}: a diverged instance changes others")
     measured(probe, declared, dataclasses.replace(state, W=torch.zeros_like(W)))
-    for name, one in declared.items():
-        if one is not None and one.allowed is not None:
-            inside = all(one.allowed.holds(v) for v in found[name].tolist() if v == v)
-            _require(inside, f"{name}: {found[name].tolist()}, must be {one.allowed}")
+    for name, quantity in declared.items():
+        if quantity is not None and quantity.allowed is not None:
+            inside = all(quantity.allowed.holds(v) for v in values[name].tolist() if v == v)
+            _require(inside, f"{name}: {values[name].tolist()}, must be {quantity.allowed}")
 
 
 def _snapshot(d: int) -> Snapshot:
@@ -266,7 +266,7 @@ def _snapshot(d: int) -> Snapshot:
     return Snapshot(batch, 100, K @ Q.mT, K, Q, softmax, selected, Logistic(), solutions)
 
 
-def _one(state: Snapshot, b: int) -> Snapshot:
+def _alone(state: Snapshot, b: int) -> Snapshot:
     at = slice(b, b + 1)
     names = "batch", "W", "K", "Q", "softmax", "selected"
     parts = {name: getattr(state, name)[at] for name in names}
@@ -298,10 +298,12 @@ def _differences(
     return torch.stack(columns, -1)
 
 
-def _close(found: Tensor, expected: Tensor, relative: float, message: str) -> None:
+def _close(value: Tensor, expected: Tensor, relative: float, message: str) -> None:
     size = max([1.0, *expected.abs().nan_to_num(0.0).flatten().tolist()])
-    torch.testing.assert_close(found, expected, rtol=relative, atol=relative * size, equal_nan=True,
-                               msg=lambda told: f"{message}. {told}")  # fmt: skip
+    atol, explained = relative * size, lambda reason: f"{message}. {reason}"
+    torch.testing.assert_close(
+        value, expected, rtol=relative, atol=atol, equal_nan=True, msg=explained
+    )
 
 
 def _require(holds: bool, message: str) -> None:

@@ -1,17 +1,21 @@
-"""`python -m benchmarks [NAME ...]`: run the named benchmarks, all of them by default."""
+"""`python -m benchmarks [NAME[.FUNCTION] ...] [FIELD=VALUE ...]`: run benchmarks, or all of them.
 
-import argparse
+A module runs its function `main`, or FUNCTION with these fields, as `training.block steps=3000`.
+"""
+
 import importlib
+import sys
 from pathlib import Path
 
 NAMES = sorted(p.stem for p in Path(__file__).parent.glob("[a-z]*.py"))
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=" | ".join(NAMES))
-    asked = parser.parse_args().names or NAMES
-    for unknown in set(asked) - set(NAMES):
-        parser.error(f"{unknown}: must be {' | '.join(NAMES)}")
-    for name in asked:
+    words = sys.argv[1:]
+    fields = dict(word.split("=", 1) for word in words if "=" in word)
+    options = {key: int(value) if value.isdigit() else value for key, value in fields.items()}
+    for name in [word for word in words if "=" not in word] or NAMES:
+        module, _, function = name.partition(".")
+        if module not in NAMES:
+            sys.exit(f"{module}: must be {' | '.join(NAMES)}")
         print(f"\n## {name}\n", flush=True)
-        importlib.import_module(f"benchmarks.{name}").main()
+        getattr(importlib.import_module(f"benchmarks.{module}"), function or "main")(**options)

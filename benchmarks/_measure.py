@@ -67,8 +67,9 @@ def _most_resident() -> float:
 
 
 def print_row(*cells: Any) -> None:
-    """Print a row of a table."""
-    print(f"| {' | '.join(map(str, cells))} |", flush=True)
+    """Print a row of a table; a shape without its brackets."""
+    words = (", ".join(map(str, x)) if isinstance(x, tuple) else str(x) for x in cells)
+    print(f"| {' | '.join(words)} |", flush=True)
 
 
 def print_head(*columns: str) -> None:
@@ -103,19 +104,18 @@ def autograd_loop(
     """Train one instance after the other; return W."""
     softmax = softmax_exact if exact else partial(torch.softmax, dim=-1)
     functions = SimpleNamespace(softmax=softmax, softplus=softplus, log=torch.log)
-    found = []
+    trained = []
     for b in range(batch.B):
-        given = [tensor[b] for tensor in arrays(batch)]
+        instance = [tensor[b] for tensor in arrays(batch)]
         factors = [V[b].clone().requires_grad_() for V in start]
         for _ in range(steps):
-            gradients = torch.autograd.grad(
-                risk(combined(factors), factors[1:], *given, functions), factors
-            )
+            value = risk(combined(factors), factors[1:], *instance, functions)
+            gradients = torch.autograd.grad(value, factors)
             with torch.no_grad():
                 for V, g in zip(factors, gradients, strict=True):
                     V -= LR * g / (g.norm(dim=(-2, -1), keepdim=True) + TINY)
-        found.append(combined(factors).detach())
-    return torch.stack(found)
+        trained.append(combined(factors).detach())
+    return torch.stack(trained)
 
 
 def jax_training(
@@ -143,12 +143,12 @@ def jax_training(
     softmax = exact_softmax if exact else jax.nn.softmax
     functions = SimpleNamespace(softmax=softmax, softplus=jax.nn.softplus, log=jnp.log)
 
-    def loss(factors: Any, *given: Any) -> Any:
-        return risk(combined(factors), factors[1:], *given, functions)
+    def loss(factors: Any, *instance: Any) -> Any:
+        return risk(combined(factors), factors[1:], *instance, functions)
 
-    def one(factors: Any, *given: Any) -> Any:
+    def trained(factors: Any, *instance: Any) -> Any:
         def step(factors: Any, _: Any) -> Any:
-            gradients = jax.grad(loss)(factors, *given)
+            gradients = jax.grad(loss)(factors, *instance)
             return [
                 V - LR * g / (jnp.linalg.norm(g, axis=(-2, -1), keepdims=True) + TINY)
                 for V, g in zip(factors, gradients, strict=True)
@@ -156,10 +156,10 @@ def jax_training(
 
         return combined(jax.lax.scan(step, factors, None, length=steps)[0])
 
-    given = [jnp.asarray(tensor.numpy()) for tensor in arrays(batch)]
+    instances = [jnp.asarray(tensor.numpy()) for tensor in arrays(batch)]
     factors = [jnp.asarray(V.numpy()) for V in start]
-    train = jax.jit(jax.vmap(one))
-    return lambda: jax.block_until_ready(train(factors, *given))
+    train = jax.jit(jax.vmap(trained))
+    return lambda: jax.block_until_ready(train(factors, *instances))
 
 
 def compare(
@@ -189,7 +189,7 @@ def compare(
     best = best_in_turn(works, repeats)
     print(f"{title}, B = {batch.B}, {steps} steps; JAX compiles {compiling:.1f} s")
     for name, spent in best.items():
-        clock, processors = (one / mine for one, mine in zip(spent, best["ours"], strict=True))
+        clock, processors = (peer / mine for peer, mine in zip(spent, best["ours"], strict=True))
         times = f"{spent[0]:9.3f} us on the clock, {spent[1]:9.3f} of the processors"
         print(f"  {name:8} {times}; {clock:.2f} and {processors:.2f} times ours", flush=True)
     mine, again = ours(few[1], LOOP_STEPS), jax_training(*few)()

@@ -20,8 +20,8 @@ def drawn(shape: tuple[int, ...], dtype: torch.dtype) -> list[Tensor]:
     return [torch.randn(shape, dtype=dtype, requires_grad=True) for _ in range(3)]
 
 
-def passes(which: int, given: list[Tensor]) -> None:
-    torch.autograd.grad(FUNCTIONS[which](*given).sum(), given)
+def passes(which: int, inputs: list[Tensor]) -> None:
+    torch.autograd.grad(FUNCTIONS[which](*inputs).sum(), inputs)
 
 
 def peak(which: int, shape: tuple[int, ...], dtype: torch.dtype) -> float:

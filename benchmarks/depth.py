@@ -15,6 +15,7 @@ from itertools import product
 from typing import Any
 
 import torch
+from torch import Tensor
 
 import attnsvm
 from attnsvm.problem import ProblemBatch
@@ -62,11 +63,12 @@ def beside_peers(shape: tuple[int, ...], B: int, steps: int, trained: str) -> No
     start = list(path.trained.values()) if path.K is None or path.Q is None else [path.K, path.Q]
     if trained == "all":
         start[-1] = start[-1].unsqueeze(1)  # the head as a matrix: steps divide by norms of those
-    compare(
-        f"{shape}, {trained}",
-        lambda batch, steps: ours(batch, model, rule, steps).weights.W,
-        risk_of(layers, heads), batch, start, steps, REPEATS, exact=True,
-    )  # fmt: skip
+
+    def train(batch: ProblemBatch, steps: int) -> Tensor:
+        return ours(batch, model, rule, steps).weights.W
+
+    risk, title = risk_of(layers, heads), f"{shape}, {trained}"
+    compare(title, train, risk, batch, start, steps, REPEATS, exact=True)
 
 
 def peak(size: int, options: dict[str, Any]) -> float:
@@ -88,5 +90,5 @@ def main() -> None:
     print_head("trained", "instances", "peak memory over start", "KiB an instance")
     for name, options in MEMORY.items():
         for size in (100, 1000, 10_000):
-            found = apart(peak, size, options)
-            print_row(name, size, f"{found:.0f} MiB", f"{1024 * found / size:.0f}")
+            most = apart(peak, size, options)
+            print_row(name, size, f"{most:.0f} MiB", f"{1024 * most / size:.0f}")

@@ -35,7 +35,7 @@ def main() -> None:
             (_, a), (_, b) = best.values()
             error = (upper / solution.objective - 1).abs().max()
             times = f"{a / 1e3:.3f} ms", f"{b / 1e3:.3f} ms"
-            print_row(", ".join(map(str, shape)), norm, *times, f"{b / a:.1f}", f"{error:.0e}")
+            print_row(shape, norm, *times, f"{b / a:.1f}", f"{error:.0e}")
 
 
 def active_set(problem: SvmProblem) -> Callable[[], Any]:
@@ -48,8 +48,8 @@ def active_set(problem: SvmProblem) -> Callable[[], Any]:
         D, Q = problem.D, problem.queries
         K = (D @ D.mT) * (Q @ Q.mT)
         solver.setup(K.flatten(1).numpy(), -np.ones((B, N)))
-        found = solver.solve(-np.ones((B, N)), np.zeros((B, N)))
-        return problem.combine(torch.from_numpy(np.asarray(found.x)))
+        a = solver.solve(-np.ones((B, N)), np.zeros((B, N))).x
+        return problem.combine(torch.from_numpy(np.asarray(a)))
 
     return run
 
@@ -71,8 +71,8 @@ def interior_point(problem: SvmProblem) -> Callable[[], Any]:
     def run() -> Any:
         G = (problem.D[..., None] * problem.queries[:, :, None]).flatten(2)[..., order]
         solver.setup(np.zeros((B, 0)), -(G / 2**0.5).flatten(1).numpy())
-        found = np.asarray(solver.solve(trace, -np.ones((B, N))).x)[:, of_W]
-        return torch.from_numpy(found.reshape(B, d, d) / 2**0.5)
+        W = np.asarray(solver.solve(trace, -np.ones((B, N))).x)[:, of_W]
+        return torch.from_numpy(W.reshape(B, d, d) / 2**0.5)
 
     return run
 

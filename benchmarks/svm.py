@@ -1,14 +1,13 @@
 """The SVM solvers against named peers, per instance, at our 1e-9 certificate, as ratios of one run.
 
 Ours solves a batch of 100 instances, certificate included; a peer is called as its user would call
-it, one instance after the other, and is not asked to prove anything. With `--device cuda --batch
-10000` it is ours alone, on that device, beside the CPU.
+it, one instance after the other, and proves nothing. `on_device` runs ours alone.
 """
 
-import argparse
 import warnings
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from typing import Any
 
 import cvxpy as cp
@@ -43,6 +42,9 @@ def general(n: int, T: int, d: int, trials: int = TRIALS) -> SvmProblem:
     return multi_token(batch.X, batch.Z, attended)
 
 
+PROBLEMS = {"Att-SVM": instances, "Gen-SVM": general}
+
+
 def main() -> None:
     """Print the ratios for every norm and for Gen-SVM."""
     torch.set_num_threads(1)
@@ -73,12 +75,10 @@ def row(shape: tuple[int, int, int], problem: SvmProblem, norm: Any, peers: dict
         count = 2 if "Clarabel" in name else 5
         peer = median(count, partial(cvxpy, problem, norm=norm, options=options))
         cells += [f"{1e3 * peer:.1f} ms", f"{peer / ours:.0f}"]
-    solved = torch.tensor([status == "solved" for status in solution.status])
-    gap = f"{solution.duality_gap[solved].max():.0e}"
-    print_row(
-        ", ".join(map(str, shape)), norm, f"{1e3 * ours:.3f} ms", *cells,
-        list(solution.status).count("undecided"), gap,
-    )  # fmt: skip
+    status = list(solution.status)
+    gap = solution.duality_gap[torch.tensor([word == "solved" for word in status])].max()
+    undecided = status.count("undecided")
+    print_row(shape, norm, f"{1e3 * ours:.3f} ms", *cells, undecided, f"{gap:.0e}")
 
 
 def median(count: int, call: Callable[[int], Any]) -> float:
@@ -106,34 +106,24 @@ def cvxpy(problem: SvmProblem, b: int, norm: str, options: dict[str, Any]) -> No
 
     def constraints(W: Any) -> list[Any]:
         margins = cp.sum(cp.multiply(D @ W, Q), axis=1)
-        found = [margins[kind == 1] >= h[kind == 1]] if (kind == 1).any() else []
-        return found + ([margins[kind == 2] == h[kind == 2]] if (kind == 2).any() else [])
+        rows = [margins[kind == 1] >= h[kind == 1], margins[kind == 2] == h[kind == 2]]
+        return [row for row in rows if row.size]
 
     least(norm, problem.d, constraints, **options)
 
 
-def on_device(device: str, batch: int) -> None:
+def on_device(device: str = "cuda", batch: int = 10_000) -> None:
     """Print the time per instance on `device` and on the CPU, for batches of `batch` instances."""
     print_head(
         "problem", "n, T, d", "device", "per instance", "left to the CPU's rows", "undecided"
     )
-    for title, make in (("Att-SVM", instances), ("Gen-SVM", general)):
-        for shape in SHAPES:
-            for where in dict.fromkeys((device, "cpu")):
-                problem = make(*shape, trials=batch).to(where)
-                left = int((~from_gram(problem)[1]).sum())
-                for norm in NORMS:
-                    solve(problem.take(slice(0, 10)), norm, shape[1])
-                    solution = solve(problem, norm, shape[1])
-                    took = f"{1e3 * solution.solve_time_s / batch:.4f} ms"
-                    undecided = list(solution.status).count("undecided")
-                    size = ", ".join(map(str, shape))
-                    print_row(f"{title}, {norm}", size, where, took, left, undecided)
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.svm", description=__doc__)
-    parser.add_argument("--device", help="cpu | cuda: ours alone, there and on the CPU")
-    parser.add_argument("--batch", type=int, default=10_000, help="instances in a batch")
-    given = parser.parse_args()
-    on_device(given.device, given.batch) if given.device else main()
+    places = dict.fromkeys((device, "cpu"))
+    for (title, make), shape, place in product(PROBLEMS.items(), SHAPES, places):
+        problem = make(*shape, trials=batch).to(place)
+        left = int((~from_gram(problem)[1]).sum())
+        for norm in NORMS:
+            solve(problem.take(slice(0, 10)), norm, shape[1])
+            solution = solve(problem, norm, shape[1])
+            took = f"{1e3 * solution.solve_time_s / batch:.4f} ms"
+            undecided = list(solution.status).count("undecided")
+            print_row(f"{title}, {norm}", shape, place, took, left, undecided)

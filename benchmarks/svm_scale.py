@@ -1,13 +1,11 @@
 """One large instance: time and peak memory against N = n (T - 1), against d, and jointly.
 
-`python -m benchmarks.svm_scale` measures in minutes both norms, Att-SVM and Gen-SVM, up to
-(n, T, d) = (64, 64, 256); with `--large` it measures Att-SVM with N = 100 000 instead, and with
-N = 10 000 in further norms. Each size runs in a process of its own, so that the peak is that
-size's. LinearSVC (no intercept, large C) and Clarabel get the vectorised rows at the sizes that
-they can do.
+`main` measures in minutes both norms, Att-SVM and Gen-SVM, up to (n, T, d) = (64, 64, 256); `large`
+measures Att-SVM with N = 100 000, and with N = 10 000 in further norms. Each size runs in a process
+of its own, so that the peak is that size's. LinearSVC (no intercept, large C) and Clarabel get the
+vectorised rows at the sizes that they can do.
 """
 
-import argparse
 import warnings
 from collections.abc import Iterable
 from typing import Any
@@ -16,6 +14,7 @@ import numpy as np
 
 from attnsvm.svm import solve
 from benchmarks._measure import apart, print_head, print_row, seconds, with_peak
+from benchmarks.svm import PROBLEMS, instances
 
 Shape = tuple[int, int, int]
 
@@ -32,14 +31,13 @@ LARGE: dict[str, tuple[Shape, ...]] = {
 PEER_SHAPES: tuple[Shape, ...] = ((8, 16, 32), (16, 32, 32))
 
 
-def main(large: bool = False) -> None:
-    """Print the measured sizes of both norms and the exponents, then the peers.
+def large() -> None:
+    """Print the largest sizes of each norm."""
+    measure((norm, "Att-SVM", "d", shapes) for norm, shapes in LARGE.items())
 
-    Or the largest sizes of each norm.
-    """
-    if large:
-        measure((norm, "Att-SVM", "d", shapes) for norm, shapes in LARGE.items())
-        return
+
+def main() -> None:
+    """Print the measured sizes of both norms and the exponents, then the peers."""
     measure(
         (norm, problem, against, shapes)
         for norm in ("frobenius", "nuclear")
@@ -57,33 +55,25 @@ def main(large: bool = False) -> None:
 
 def measure(sweeps: Iterable[tuple[str, str, str, tuple[Shape, ...]]]) -> None:
     """Print a table: each (norm, problem, what varies, shapes), exponents where shapes vary."""
-    print_head(
-        "n, T, d", "N", "problem", "time", "peak memory over start", "status", "gap", "active"
-    )
+    columns = "time", "peak memory over start", "status", "gap", "active"
+    print_head("n, T, d", "N", "problem", *columns)
     for norm, problem, against, shapes in sweeps:
-        title, found = f"{problem}, {norm}", []
+        title, sizes = f"{problem}, {norm}", []
         for n, T, d in shapes:
             took, peak, *rest = apart(ours, (n, T, d), norm, problem)
             N = n * (T - 1)
-            print_row(f"{n}, {T}, {d}", N, title, f"{took:.2f} s", f"{peak:.0f} MiB", *rest)
-            found.append((took, peak, {"N": N, "d": d, "N d": N * d}[against]))
+            print_row((n, T, d), N, title, f"{took:.2f} s", f"{peak:.0f} MiB", *rest)
+            sizes.append((took, peak, {"N": N, "d": d, "N d": N * d}[against]))
         if len(shapes) > 1:  # y ~ x^e, by least squares on logarithms
-            logs = np.log(np.maximum(found, 1e-9))
+            logs = np.log(np.maximum(sizes, 1e-9))
             exponents = (f"{e:.2f}" for e in np.polyfit(logs[:, 2], logs[:, :2], 1)[0])
             print_row(f"exponent in {against}", "", title, *exponents, "", "", "")
 
 
-def instance(shape: Shape, problem: str = "Att-SVM") -> Any:
-    """Return the published instance, or the margin part of Gen-SVM on its two best tokens."""
-    from benchmarks.svm import general, instances
-
-    return (instances if problem == "Att-SVM" else general)(*shape, trials=1)
-
-
 def ours(shape: Shape, norm: Any, kind: str) -> tuple[float, float, str, str, int]:
     """Return seconds, MiB, status, gap and the number of active tokens."""
-    solve(instance((2, 3, 4)), norm, 3)  # imports and compiled code are not counted
-    problem = instance(shape, kind)
+    solve(instances(2, 3, 4), norm, 3)  # imports and compiled code are not counted
+    problem = PROBLEMS[kind](*shape, trials=1)
     solution, peak = with_peak(lambda: solve(problem, norm, shape[1]))
     gap, active = f"{solution.duality_gap.item():.0e}", int(solution.support.sum())
     return solution.solve_time_s, peak, str(solution.status[0]), gap, active
@@ -91,13 +81,14 @@ def ours(shape: Shape, norm: Any, kind: str) -> tuple[float, float, str, str, in
 
 def beside(peer: str, shape: Shape) -> tuple[float, float]:
     """Return seconds of a peer, and by how much its norm at margin 1 exceeds ours, relatively."""
-    problem = instance(shape)
+    problem = instances(*shape, trials=1)
     G = (problem.D[0, :, :, None] * problem.queries[0, :, None, :]).flatten(1).numpy()
     known = solve(problem, "frobenius", shape[1]).objective.item()
     PEERS[peer](np.eye(2))  # imports are not counted
-    found: list[Any] = []
-    took = seconds(lambda: found.append(PEERS[peer](G)))[0]
-    return took, float(np.linalg.norm(found[0]) / (G @ found[0]).min() / known - 1)
+    solutions: list[Any] = []
+    took = seconds(lambda: solutions.append(PEERS[peer](G)))[0]
+    (w,) = solutions
+    return took, float(np.linalg.norm(w) / (G @ w).min() / known - 1)
 
 
 def linear_svc(G: Any) -> Any:
@@ -114,14 +105,8 @@ def clarabel(G: Any) -> Any:
     import qpsolvers
 
     size = G.shape[1]
-    given = np.eye(size), np.zeros(size), -G, -np.ones(len(G))
-    return qpsolvers.solve_qp(*given, solver="clarabel")
+    rows = -G, -np.ones(len(G))
+    return qpsolvers.solve_qp(np.eye(size), np.zeros(size), *rows, solver="clarabel")
 
 
 PEERS = {"LinearSVC, C = 1e6": linear_svc, "Clarabel": clarabel}
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.svm_scale", description=__doc__)
-    parser.add_argument("--large", action="store_true", help="the largest sizes, nothing else")
-    main(parser.parse_args().large)

@@ -1,17 +1,15 @@
-"""Speed of training against its peers, as ratios within one run: `python -m benchmarks.training`.
+"""Speed of training against its peers, as ratios within one run.
 
 Peers (`_measure`): a loop over instances with torch autograd, as it is usually written, and JAX
 with the straightforward gradient. All in float64 on two threads, normalised gradient descent with
 the logistic loss and the linear head, or of next tokens with loss=log. Times are the best of
 several repetitions, on the clock and of the processors, which other programs disturb less;
-compilation is apart, and a call of 0 steps is one of the programs. After that: the cost of many
-dimensions. `--labels`: only next tokens and linear classifiers. `--many 100000`: memory and time
-of a batch in chunks. `--block`: the loop of steps alone.
+compilation is apart, and a call of 0 steps is one of the programs. `labels`: only next tokens and
+linear classifiers. `dimensions`: the cost of many. `many`: memory and time of a batch in chunks.
+`block`: the loop of steps alone.
 """
 
-import argparse
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterable
 from functools import partial
 from itertools import product
 from typing import Any
@@ -70,7 +68,7 @@ def beside_peers(data: str, shape: Shape, B: int, rule: str, steps: int, repeats
     compare(f"{shape}, {rule}, {data}", ours, peers_risk, batch, start, steps, repeats)
 
 
-def block(steps: int, repeats: int) -> None:
+def block(steps: int = 1000, repeats: int = 3) -> None:
     """Print processor time of a step of W of eight instances, one thread, and its products' rate.
 
     Products of a vector and n T tokens give logits and gradient, those with R, which is triangular,
@@ -87,22 +85,23 @@ def block(steps: int, repeats: int) -> None:
         print_row(data, (n, T, d), f"{us:.2f} us", f"{flops / us / 1e3:.0f} Gflop/s")
 
 
-def dimensions(steps: int, repeats: int, trials: int = 100) -> None:
+def dimensions(steps: int = 1000, repeats: int = 3, trials: int = 100) -> None:
     """Print seconds for (n, T) = (6, 8) in the span of the vectors, finding it included."""
     print(f"\n{trials} instances, n=6, T=8, in_span and {steps} steps, seconds")
     batches = {d: attnsvm.sample("sphere", n=6, T=8, d=d, trials=trials) for d in DIMENSIONS}
     for rule in ("w", "kq"):
-        works = {
-            f"d={d}": (lambda d=d, rule=rule: attnsvm.train(attnsvm.in_span(batches[d]), rule,
-                                                            steps=steps), 10**6)
-            for d in DIMENSIONS
-        }  # fmt: skip
-        best = [clock for clock, _ in best_in_turn(works, repeats).values()]
-        row = "  ".join(f"{name} {one:.2f}" for name, one in zip(works, best, strict=True))
-        print(f"{rule:2}  {row}  |  d=4096 over d=48 {best[-1] / best[0]:.2f}", flush=True)
+
+        def work(batch: ProblemBatch, rule: str = rule) -> None:
+            attnsvm.train(attnsvm.in_span(batch), rule, steps=steps)
+
+        works = {f"d={d}": (partial(work, batch), 10**6) for d, batch in batches.items()}
+        best = {name: clock for name, (clock, _) in best_in_turn(works, repeats).items()}
+        row = "  ".join(f"{name} {clock:.2f}" for name, clock in best.items())
+        ratio = best["d=4096"] / best["d=48"]
+        print(f"{rule:2}  {row}  |  d=4096 over d=48 {ratio:.2f}", flush=True)
 
 
-def many(trials: int, steps: int) -> None:
+def many(trials: int = 100_000, steps: int = 1000) -> None:
     """Print time and peak memory of a batch of (6, 8, 10) with 100 snapshots, in chunks."""
     batch = attnsvm.sample("sphere", n=6, T=8, d=10, trials=trials)
 
@@ -119,32 +118,25 @@ def many(trials: int, steps: int) -> None:
     )
 
 
-def main(words: Sequence[str] = ()) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=1000)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--labels", action="store_true", help="only next tokens")
-    parser.add_argument("--block", action="store_true", help="only eight instances, without peers")
-    parser.add_argument("--many", type=int, metavar="B", help="only B instances in chunks")
-    arguments = parser.parse_args(words)
+def labels(steps: int = 1000, repeats: int = 3) -> None:
+    """Print ratios for next tokens and linear classifiers."""
+    ratios(("token_graph", "classes"), steps, repeats)
+
+
+def main(steps: int = 1000, repeats: int = 3) -> None:
+    """Print ratios for all data, then the cost of many dimensions."""
+    ratios(DATA, steps, repeats)
+    dimensions(steps, repeats)
+
+
+def ratios(names: Iterable[str], steps: int, repeats: int) -> None:
+    """Print ratios for the data of these names."""
     torch.set_num_threads(2)
-    if arguments.many:
-        many(arguments.many, arguments.steps)
-        return
-    if arguments.block:
-        block(arguments.steps, arguments.repeats)
-        return
-    one = attnsvm.sample(n=1, T=2, d=2, trials=2)
-    compiling = seconds(lambda: [attnsvm.train(one, rule, steps=1) for rule in ("w", "kq")])[0]
+    small = attnsvm.sample(n=1, T=2, d=2, trials=2)
+    compiling = seconds(lambda: [attnsvm.train(small, rule, steps=1) for rule in ("w", "kq")])[0]
     print(f"our kernels ready after {compiling:.1f} s (0 when cached)")
-    print(f"microseconds per instance-step, {arguments.steps} steps")
-    for data, (*_, shapes) in list(DATA.items())[arguments.labels :]:
-        for shape, B in product(shapes, BATCHES):
-            for rule in ("w",) if data == "classes" else ("w", "kq"):
-                beside_peers(data, shape, B, rule, arguments.steps, arguments.repeats)
-    if not arguments.labels:
-        dimensions(arguments.steps, arguments.repeats)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+    print(f"microseconds per instance-step, {steps} steps")
+    for data in names:
+        rules = ("w",) if data == "classes" else ("w", "kq")
+        for shape, B, rule in product(DATA[data][2], BATCHES, rules):
+            beside_peers(data, shape, B, rule, steps, repeats)

@@ -41,7 +41,7 @@ def write_tables(frames: aggregate.SweepFrames, folder: Path) -> None:
             path.unlink()
     columns = {str(name) for table in tables.values() for name in table}
     typed = {name: field for name, field in frames.axes.typed.items() if name in columns}
-    done, records = sorted(frames.runs.loc[frames.runs["state"] == "done", "run"]), sha256()
+    done, records = sorted(frames.finished["run"]), sha256()
     for run in done:
         records.update((frames.folders[run] / RUN_FILE).read_bytes())
     about = {

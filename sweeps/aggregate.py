@@ -12,14 +12,20 @@ import pandas as pd
 import pyarrow as pa
 
 from attnsvm import record
+from attnsvm.config.identity import recorded_fields
+from attnsvm.config.words import MEANINGS
 from attnsvm.display.pace import each
-from attnsvm.record.folder import UNREADABLE, read_tables
+from attnsvm.record.folder import read_tables
 
 from . import cells
 from .cells import disagreements, first_rows, unrecorded
 
 PROVENANCE = ("device", "version", "git_revision", "code", "python")
 """Fields of `run.json` that say what made the record."""
+
+
+HIDDEN = ("unreadable", "other_version", "other_run", "too_large")
+"""States of runs whose record may be whole: their instances can be shown at another time."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +77,18 @@ class SweepFrames:
 
     @property
     def incomplete(self) -> pd.DataFrame:
-        """The runs that are not done."""
-        return self.runs[self.runs["state"] != "done"]
+        """The runs that are not finished: neither done nor stale."""
+        return self.runs[~self.runs["state"].isin(record.FINISHED)]
+
+    @property
+    def finished(self) -> pd.DataFrame:
+        """The runs whose instances are in `trials`."""
+        return self.runs[self.runs["state"].isin(record.FINISHED)]
+
+    @property
+    def hidden(self) -> int:
+        """The number of runs whose record may be whole, but cannot be used here or now."""
+        return int(self.runs["state"].isin(HIDDEN).sum())
 
     @property
     def statuses(self) -> dict[str, int]:
@@ -89,10 +105,10 @@ class SweepFrames:
         """Which runs and instances are missing in the figures, as a note; empty if none."""
         states = self.incomplete["state"].value_counts()
         listed = ", ".join(f"{n} {state}" for state, n in states.items())
-        lines = [f"Not shown, no record: {listed} of {len(self.runs)} runs."] if listed else []
+        lines = [f"Not shown: {listed} of {len(self.runs)} runs."] if listed else []
         if self.elsewhere:
             lines.append(f"Not shown: {self.elsewhere} records of other grids in the same folder.")
-        done = self.runs[self.runs["state"] == "done"]
+        done = self.finished
         if {"until_accepted", "accepted"} <= set(done):  # else no run.json could be read
             short = done[done["until_accepted"].eq(True) & (done["accepted"] < done["wanted"])]
             accepted, wanted = short["accepted"].sum(), short["wanted"].sum()
@@ -101,6 +117,23 @@ class SweepFrames:
             )
             lines += [stopped] if len(short) else []
         return " ".join(lines)
+
+    @property
+    def versions(self) -> str:
+        """Which runs other code has made than this or than the others, as a note; empty if none."""
+        count = int((self.runs["state"] == "stale").sum())
+        words = f"{count} of {len(self.runs)} runs are stale, {record.STATES['stale']}."
+        lines = [words] if count else []
+        if "code" in self.runs and (codes := self.finished["code"].nunique()) > 1:
+            lines.append(f"The records are of {codes} versions of the code.")
+        return " ".join(lines)
+
+    @property
+    def next(self) -> list[str]:
+        """What to do about the runs in states other than done, a line for each state."""
+        states = self.runs["state"].value_counts().to_dict()
+        return [f"{n} {state}: {MEANINGS['next'][state]}" for state, n in states.items()
+                if state in MEANINGS["next"]]  # fmt: skip
 
     @property
     def left_out(self) -> str:
@@ -121,7 +154,7 @@ def load(*directories: Path) -> SweepFrames:
     planned = _each_once(contents)
     names = _names_of([*damaged, *planned])
     rows = [
-        {"run": name, "state": "corrupt", "reason": damage}
+        {"run": name, "state": damage.state, "reason": damage.reason}
         for name, damage in zip(names, damaged.values(), strict=False)
     ]
     names, given_of = names[len(rows) :], list[Mapping[str, Any]]({} for _ in rows)
@@ -207,14 +240,16 @@ def _run(
     found = record.run_state(folder, verify=False)  # reading the tables verifies them
     row: dict[str, Any] = {"place": ""} | (_described(found.run) if found.run else {})
     row |= {"state": found.state, "reason": found.reason}
-    fields = cells.recorded_fields(found.run["config"], found.run["options"]) if found.run else {}
-    if found.state != "done":
+    fields = recorded_fields(found.run["config"], found.run["options"]) if found.run else {}
+    if not found.finished:
         return row, fields, None
     try:
         return row, fields, read_tables(folder, found.run, room)
-    except UNREADABLE as error:
-        state = "too_large" if isinstance(error, record.TooLargeError) else "corrupt"
-        return row | {"state": state, "reason": record.shortened(error)}, fields, None
+    except record.CorruptRecordError as error:
+        state, reason = error.state, record.shortened(error)
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        state, reason = "corrupt", record.shortened(error)
+    return row | {"state": state, "reason": reason}, fields, None
 
 
 def _described(run: Mapping[str, Any]) -> dict[str, Any]:

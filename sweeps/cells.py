@@ -6,7 +6,6 @@ And every instance once: what several runs of a cell have drawn, and what has no
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -16,8 +15,10 @@ import numpy as np
 import pandas as pd
 
 from attnsvm.config import GROUPS, WITHOUT_EFFECT, RunConfig
-from attnsvm.config.identity import option_names, result_fields
+from attnsvm.config.identity import fields_of as fields_of
+from attnsvm.config.identity import recorded_fields as recorded_fields
 from attnsvm.config.run import SECTIONS
+from attnsvm.record import FINISHED
 from attnsvm.record.columns import key_columns
 
 ARITHMETIC = {"direct": " (published arithmetic)", "log_domain": " (exact)"}
@@ -43,38 +44,6 @@ _names = (
 )
 SCHEMA = (*GROUPS, *dict.fromkeys(_names))
 """Every field of attnsvm's own schema as users type it, in the order of labels."""
-
-
-def fields_of(config: RunConfig) -> dict[str, Any]:
-    """Return the fields of a config as users type them: `{"data": "sphere", "data.d": 4}`."""
-    return recorded_fields(result_fields(config), option_names(config))
-
-
-def recorded_fields(config: Mapping[str, Any], options: Mapping[str, str]) -> dict[str, Any]:
-    """Return the fields of a run on record as users type them.
-
-    `config` is plain data, a group a mapping of its fields; `options` has the option of each group.
-    """
-    fields: dict[str, Any] = dict(options)
-    for key, value in config.items():
-        if key == "probe":
-            fields["probe"] = _plain(sorted(value))
-            fields |= recorded_fields({f"probe.{name}": of for name, of in value.items()}, {})
-        elif isinstance(value, Mapping):
-            below = {f"{key}.{name}": _plain(of) for name, of in value.items()}
-            fields |= {name: of for name, of in below.items() if name != f"{key}._target_"}
-        elif key not in options:
-            fields[key] = _plain(value)
-    return fields
-
-
-def _plain(value: Any) -> Any:
-    """Return a value as a number, a word or None; a list as users type it."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, Sequence):
-        return f"[{','.join(map(str, value))}]"
-    return json.dumps(value, sort_keys=True)
 
 
 def in_order(names: Iterable[str]) -> list[str]:
@@ -219,10 +188,12 @@ def _digits(column: pd.Series[Any]) -> int:
     return next((DIGITS + i for i, count in enumerate(texts) if count == len(values)), 17)
 
 
-def number(value: Any, digits: int = DIGITS) -> str:
-    """Return a value in a few digits: 5 rather than 5.0, a dash for a missing one."""
+def number(value: Any, digits: int | None = None) -> str:
+    """Return a value in all digits, or in a few: 5 rather than 5.0, a dash for a missing one."""
     if value is None or value is pd.NA or value != value:
         return "-"
+    if isinstance(value, float) and digits is None:
+        return repr(float(value)).removesuffix(".0")
     if isinstance(value, float):
         return f"{value:.{digits}g}"
     return str(value)
@@ -289,7 +260,7 @@ def unrecorded(runs: pd.DataFrame, trials: pd.DataFrame, cell: Sequence[str]) ->
     Instances on record do not count, nor do those of an earlier run of the same cell.
     """
     counted: Counter[str] = Counter()
-    missing_runs = runs[runs["state"] != "done"]
+    missing_runs = runs[~runs["state"].isin(FINISHED)]
     sizes = missing_runs.reindex(columns=[SEED, "trials", "layers", "heads"])
     sizes = sizes.apply(pd.to_numeric, errors="coerce")
     known = sizes[SEED].between(0, LARGEST) & sizes["trials"].between(0, LARGEST)

@@ -70,7 +70,7 @@ def _entry(word: str) -> str:
 def _finished(word: str, folder: Path) -> Mapping[str, Any]:
     """Return what `run.json` of a finished run says; it has the digests of the other files."""
     found = run_state(folder)
-    if found.state != "done":
+    if not found.finished:
         why = f"{found.state}{f', {found.reason}' if found.reason else ''}"
         raise ConfigError(f"cite {word}: must be a finished run or sweep; {folder.name} is {why}")
     return found.run

@@ -1,5 +1,6 @@
 """`attnsvm.load`: the runs of folders as tidy tables, columns named as on the command line."""
 
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -12,12 +13,14 @@ import pandas as pd
 
 from attnsvm.config.names import did_you_mean
 from attnsvm.display.results import Summarized
-from attnsvm.record import one_line
+from attnsvm.record import one_line, shortened
 from attnsvm.record.folder import read_solutions
 
 from .aggregate import SweepFrames
 from .aggregate import load as frames_of
 from .chart import Chart, Tables, chart_of, chosen_rows, spec_of
+
+log = logging.getLogger(__name__)
 
 
 class LoadedSweep(Summarized):
@@ -40,6 +43,11 @@ class LoadedSweep(Summarized):
         """What tells cells apart, config fields, layer and head, named as on the command line."""
         typed = self.frames.typed
         return tuple(typed.get(name, name) for name in self.frames.axes.names)
+
+    @property
+    def left_out(self) -> pd.DataFrame:
+        """The runs without rows in `trials`: run, state and reason; `load` says how many."""
+        return self.frames.incomplete[["run", "state", "reason"]].reset_index(drop=True)
 
     @property
     def statuses(self) -> dict[str, int]:
@@ -105,7 +113,7 @@ class LoadedSweep(Summarized):
         ChartError
             If it cannot be drawn; the message says what it must be.
         """
-        remarks = [self.frames.not_shown, self.frames.left_out]
+        remarks = [self.frames.not_shown, self.frames.versions, self.frames.left_out]
         return chart_of(self._tables, spec_of(x, y, parts), remarks)
 
     def chosen(self, where: Mapping[str, str]) -> SweepFrames:
@@ -172,6 +180,8 @@ def _counted(counts: dict[Any, int]) -> str:
 def load(*paths: str | PathLike[str]) -> LoadedSweep:
     """Return the runs of folders: each of a sweep or of a single run; several as one sweep.
 
+    How many runs have no rows, and why, is logged as a warning; `left_out` lists them.
+
     Parameters
     ----------
     *paths : str or path
@@ -186,4 +196,7 @@ def load(*paths: str | PathLike[str]) -> LoadedSweep:
     """
     if not paths:
         raise TypeError("load: must be given the folder of a sweep or of a run")
-    return LoadedSweep(frames_of(*map(Path, paths)))
+    frames = frames_of(*map(Path, paths))
+    for line in filter(None, (frames.not_shown, frames.versions, *frames.next)):
+        log.warning("%s: %s", shortened(", ".join(map(str, paths))), one_line(line))
+    return LoadedSweep(frames)

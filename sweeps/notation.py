@@ -47,8 +47,12 @@ def label(axes: CellAxes, cell: Mapping[str, Any]) -> str:
 def values(axes: CellAxes, cell: Mapping[str, Any]) -> str:
     """Return what the values of a cell are called in a figure: `4, exact`."""
     numbers = {key: number(value, axes.digits.get(key, DIGITS)) for key, value in cell.items()}
-    words = {key: VALUES.get(key, {}).get(value) for key, value in cell.items()}
-    return ", ".join(words[name] or plain(numbers[name]) for name in cell)
+    words = {
+        key: VALUES.get(key, {}).get(value)
+        for key, value in cell.items()
+        if isinstance(value, str | bool)
+    }
+    return ", ".join(words.get(name) or plain(numbers[name]) for name in cell)
 
 
 def _part(axes: CellAxes, name: str, value: Any, of_optimizer: bool) -> str:

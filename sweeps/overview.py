@@ -17,7 +17,7 @@ def _section(directory: Path, name: str) -> dict[str, Any]:
     try:
         frames = aggregate.load(directory / name)
     except FileNotFoundError as error:
-        empty = {"question": "", "pictures": (), "has_report": False}
+        empty = {"question": "", "pictures": (), "has_report": False, "kept": ""}
         return {"name": name, "warning": str(error)} | empty
     files = write_report(frames)
     missing = [frames.not_shown, *(f"Could not be drawn: {line}." for line in files.failed)]
@@ -27,6 +27,7 @@ def _section(directory: Path, name: str) -> dict[str, Any]:
         "question": frames.question,
         "pictures": files.pictures,
         "has_report": True,
+        "kept": files.kept,
     }
 
 
@@ -34,6 +35,10 @@ def main(directory: Path = Path("multirun")) -> None:
     """Write the page of the experiments that are in a folder; it says which are not."""
     sections = [_section(directory, name) for name in experiments()]
     page = directory / "overview.html"
+    kept = [section["kept"] for section in sections if section["kept"]]
+    if kept and page.exists():
+        sys.stdout.write("\n".join([*kept, f"{page}: stays", ""]))
+        sys.exit(1)
     write_atomically(page, render("overview.html", sections=sections).encode())
     sys.stdout.write(f"overview {page}\n")
 

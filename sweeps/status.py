@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from attnsvm import record
-from attnsvm.display.pace import doing, say
+from attnsvm.config.words import MEANINGS
+from attnsvm.display.pace import doing, say, speaking
 from attnsvm.record.plan import or_latest
 
 
@@ -83,7 +84,8 @@ class Runs:
 def table(found: dict[str, record.RunState], everything: bool = False) -> str:
     """Return a line for every run that is not done, or for every run, and the counts.
 
-    The last line has the number of runs in each state, and of versions of the code if several.
+    Then comes what to do about records that are kept. The last line has the number of runs in each
+    state, and of versions of the code if several.
     """
     rows = []
     for name, state in found.items():
@@ -95,13 +97,16 @@ def table(found: dict[str, record.RunState], everything: bool = False) -> str:
     lines = [f"{s:<{widths[0]}}  {n:<{widths[1]}}  {r}".rstrip() for s, n, r in rows]
     counts = Counter(state.state for state in found.values())
     listed = ", ".join(f"{counts[state]} {state}" for state in record.STATES if counts[state])
-    codes = {state.run.get("code") for state in found.values() if state.state == "done"}
+    codes = {state.run.get("code") for state in found.values() if state.finished}
     mixed = f"; records of {len(codes)} versions of the code" if len(codes) > 1 else ""
-    return "\n".join([*lines, f"{len(found)} runs: {listed}{mixed}"])
+    after = [f"{state}: {what}" for state, what in MEANINGS["next"].items()
+             if counts[state] and state in record.KEPT]  # fmt: skip
+    return "\n".join([*lines, *after, f"{len(found)} runs: {listed}{mixed}"])
 
 
+@speaking()
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the states of a sweep's runs; return 0 if all are done, 1 if not, 2 without a sweep."""
+    """Print the states of the runs of a sweep; 0: all are finished, 1: not, 2: no sweep."""
     parser = argparse.ArgumentParser(
         prog="attnsvm-status",
         description="The state of every run of a sweep, and the reason.",
@@ -117,7 +122,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"attnsvm-status: {error}\n")
         return 2
     sys.stdout.write(table(found, options.all) + "\n")
-    return int(any(state.state != "done" for state in found.values()))
+    return int(any(not state.finished for state in found.values()))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from scipy.optimize import linprog
 import attnsvm
 from attnsvm import correlation, margin_gap, one_minus_correlation, solve_svm, svmeq
 from attnsvm.comparison import svmeq_factor, svmeq_least_squares
+from attnsvm.linalg import LARGE
 from attnsvm.svm import single_token
 from attnsvm.theory import assumption_b1
 from tests.kkt import normal
@@ -147,3 +148,11 @@ def test_the_margin_gap_of_what_is_not_solved_is_nan():
     fin, _ = attnsvm.solve_gen_svm(batch.X, batch.Z, attended, torch.zeros(20, 5, 5))
     with pytest.raises(ValueError, match="must be of solve_svm"):
         margin_gap(normal(20, 2, 2), fin)
+
+
+@pytest.mark.parametrize("shape", [(255, 257), (256, 256), (257, 256), (3, 2**15)])
+def test_a_correlation_is_numpys_where_matrices_are_read_in_blocks_and_where_not(shape):
+    A, B = normal(2, *shape), normal(2, *shape, seed=1)
+    assert (A[0].numel() >= LARGE) == (shape != (255, 257))
+    expected = (A * B).sum((1, 2)) / (A.flatten(1).norm(dim=1) * B.flatten(1).norm(dim=1))
+    torch.testing.assert_close(correlation(A, B), expected, rtol=1e-10, atol=1e-14)

@@ -1,14 +1,18 @@
 """Attention for torch models: its gradient against 40 digits where softmax saturates."""
 
 import math
+import random
 import re
 from functools import partial
+from itertools import product
 
 import pytest
 import torch
 import torch.nn.functional as F
 from mpmath import exp, matrix, mp, norm
 from torch.autograd import grad, gradcheck
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.bias import causal_lower_right, causal_upper_left
 
 import attnsvm
 from attnsvm.nn import attention, exact
@@ -133,6 +137,114 @@ def test_autocast_rounds_no_products_and_there_are_no_second_derivatives():
     q, k, v, _ = (x.requires_grad_() for x in given)
     with pytest.raises(RuntimeError, match="no second derivatives"):
         grad(attention(q, k, v).sum(), q, create_graph=True)
+
+
+def drawn(seed):
+    """Return query, key and value, a mask and what it stands for, and further options."""
+    choice = random.Random(seed).choice
+    dtype, batch = choice([DOUBLE, SINGLE, HALF, torch.float16]), choice([(), (1,), (0,), (2, 3)])
+    L, S, E, Ev = choice([0, 1, 4]), choice([1, 3, 5]), choice([1, 4]), choice([1, 3])
+    tensors = [normal(*batch, *shape, seed=seed + at).to(dtype).requires_grad_()
+               for at, shape in enumerate([(L, E), (S, E), (S, Ev)])]  # fmt: skip
+    bias = normal(L, S, seed=seed + 3).to(dtype)
+    kind = choice(["", "causal", "lower", "upper", "bool", "none", "float", "inf", "row"])
+    if kind == "lower" and L > S:
+        kind = "upper"  # torch warns of rows without a key
+    whole = torch.ones(L, S).bool()
+    masks = {
+        "lower": lambda: (causal_lower_right(L, S), whole.tril(S - L)),
+        "upper": lambda: (causal_upper_left(L, S), whole.tril()),
+        "bool": lambda: (bias > -0.5,) * 2,
+        "none": lambda: (~whole,) * 2,
+        "float": lambda: (bias, bias.double()),
+        "inf": lambda: (bias.masked_fill(bias > 0.5, -math.inf),) * 2,
+        "row": lambda: (whole[:1],) * 2,
+    }
+    scale = choice([None, 1.0, -0.7, 0.0, 2.5])
+    return (
+        tensors,
+        masks.get(kind, lambda: (None, None))(),
+        {"is_causal": kind == "causal", "scale": scale},
+    )
+
+
+@pytest.mark.parametrize("seed", range(0, 2000, 8))
+def test_any_arguments_give_what_torch_gives(seed):
+    """In float64; a CausalBias is the mask that it stands for."""
+    tensors, (mask, plain), options = drawn(seed)
+    doubles = [x.detach().double().requires_grad_() for x in tensors]
+    if plain is not None and plain.dtype != torch.bool:
+        plain = plain.double()
+    with sdpa_kernel(SDPBackend.MATH):
+        theirs = THEIRS(*doubles, plain, **options)
+    ours = attention(*tensors, mask, **options)
+    assert ours.dtype == tensors[0].dtype
+    near = {"rtol": 0.0, "atol": 8 * max(torch.finfo(ours.dtype).eps, 2.0**-46)}
+    torch.testing.assert_close(ours.double(), theirs, **near)
+    r = normal(*ours.shape, seed=seed + 4).to(ours.dtype)
+    for x, y in zip(grad(ours, tensors, r), grad(theirs, doubles, r.double()), strict=True):
+        torch.testing.assert_close(x.double(), y, **near | {"atol": 8 * near["atol"]})
+
+
+@pytest.mark.parametrize(("dtype", "power"), [(SINGLE, 116), (DOUBLE, 1000)])
+def test_large_and_small_entries_with_ordinary_logits(dtype, power):
+    """Of queries or keys, of both with a small scale, bit for bit; and of keys of all sizes."""
+    q, k, v = (normal(2, 5, 4, seed=at).to(dtype) for at in range(3))
+    c = 2.0**power
+    expected = attention(q, k, v, scale=1.0)
+    assert torch.equal(attention(q * c, k / c, v, scale=1.0), expected)
+    assert torch.equal(attention(q / c, k * c, v, scale=1.0), expected)
+    half = 2.0 ** (power // 2)
+    assert torch.equal(attention(q * half, k * half, v, scale=half**-2), expected)
+    Q, K = q.new_tensor([[c, 1.0]]), q.new_tensor([[1 / c, 0.0], [0.0, 2.0], [-1 / c, 1.0], [0, 0]])
+    logits = q.new_tensor([1.0, 2.0, 0.0, 0.0])
+    result = attention(Q, K, torch.eye(4, dtype=dtype), scale=1.0)
+    torch.testing.assert_close(result[0], logits.softmax(0))
+
+
+def test_gradients_with_large_entries():
+    q, k, v, r = (normal(2, 5, 4, seed=at).float() for at in range(4))
+    c = 2.0**100
+    inputs = [x.requires_grad_() for x in (q, k, v)]
+    expected = grad(attention(*inputs, scale=1.0), inputs, r)
+    for sizes, scale in (((c, 1 / c), 1.0), ((1 / c, c), 1.0), ((c, c), c**-2)):
+        Q, K = ((x * size).detach().requires_grad_() for x, size in zip((q, k), sizes, strict=True))
+        found = grad(attention(Q, K, v, scale=scale), (Q, K, v), r)
+        for x, y, size in zip(found, expected, (*sizes, 1.0), strict=True):
+            torch.testing.assert_close(x * size, y, rtol=1e-5, atol=1e-6)
+
+
+def test_keys_and_queries_that_are_not_finite_give_what_torch_gives():
+    """A key of inf with logit -inf gets no attention; inf - inf and a logit of inf give NaN."""
+    values = [-math.inf, -2.0, 1.0, math.inf, math.nan]
+    ends = torch.tensor([[x, y] for x in values for y in values], dtype=DOUBLE)
+    v = normal(4, 3, seed=0)
+    for rows in ends, normal(5, 2, seed=1):
+        for end in ends:
+            k = torch.cat([end[None], normal(3, 2, seed=2)])
+            for keys in (k, end.expand(4, 2)):
+                with sdpa_kernel(SDPBackend.MATH):
+                    theirs = THEIRS(rows, keys, v, scale=1.0)
+                ours = attention(rows, keys, v, scale=1.0)
+                torch.testing.assert_close(ours, theirs, equal_nan=True)
+    q, k = torch.tensor([[-1.0, 0.5]]), torch.tensor([[math.inf, 1.0], [1.0, 1.0], [0.5, 2.0]])
+    assert attention(q, k, v[:3].float()).isfinite().all()
+
+
+KINDS = (SINGLE, HALF, torch.float16)
+
+
+@pytest.mark.parametrize(
+    "kinds", [kinds for kinds in product(KINDS, repeat=3) if len({*kinds}) > 1]
+)
+def test_mixed_dtypes_under_autocast_give_its_own(kinds):
+    given = [normal(2, 3, 4, seed=at).to(kind) for at, kind in enumerate(kinds)]
+    with torch.autocast("cpu", HALF):
+        ours, theirs = attention(*given), THEIRS(*given)
+        assert ours.dtype == theirs.dtype == HALF
+        torch.testing.assert_close(ours, theirs, rtol=0.0, atol=2.0**-5)
+        assert attention(given[0].double(), *given[1:]).dtype == DOUBLE
+    assert attention(*given).dtype == SINGLE
 
 
 ONES = torch.ones(2, 3, 4)

@@ -17,8 +17,14 @@ from attnsvm.cli.help import help_text
 from attnsvm.cli.memory import refuse_without_disk, refuse_without_memory, this_machine
 from attnsvm.cli.objective import objective_of, quoted
 from attnsvm.cli.signals import stopping_with_children
-from attnsvm.cli.sweep import OWN, close_others
-from attnsvm.cli.user_sweeps import check_sweep, check_words, named_extensions, user_sweeps
+from attnsvm.cli.sweep import OWN, check_paths, close_others, rerun, typed
+from attnsvm.cli.user_sweeps import (
+    check_sweep,
+    check_words,
+    flags_first,
+    named_extensions,
+    user_sweeps,
+)
 from attnsvm.config import ConfigError
 from attnsvm.config.compose import register, validated
 from attnsvm.config.instantiate import check_extensions
@@ -52,9 +58,11 @@ def _run_cell(composed: DictConfig) -> dict[str, Any] | float | None:
     config = validated(composed)
     hydra_config = HydraConfig.get()
     in_sweep = hydra_config.mode is RunMode.MULTIRUN
-    folder, command = Path(hydra_config.runtime.output_dir), list(hydra_config.overrides.task)
+    folder = Path(hydra_config.runtime.output_dir)
+    command = typed(hydra_config, "task")
     objective = objective_of(config)
     check_sweep(composed, hydra_config, in_sweep)
+    check_paths(config, hydra_config.job.chdir)
     checked = in_sweep and hydra_config.sweeper._target_ == OWN  # it checks all cells at its start
     if not checked:
         refuse_without_memory(config, this_machine())
@@ -66,11 +74,11 @@ def _run_cell(composed: DictConfig) -> dict[str, Any] | float | None:
     from attnsvm.cli.job import perform
     from attnsvm.record import link_latest, run_state
 
-    if not checked and run_state(folder, verify=False).state != "done":
+    if not checked and not run_state(folder, verify=False).finished:
         refuse_without_disk(config, folder)
     if not in_sweep:
         link_latest(folder, Path(hydra_config.runtime.cwd))
-    state = perform(config, folder, command, in_sweep)
+    state = perform(config, folder, command, in_sweep, rerun(hydra_config))
     return {"state": state} if objective is None else objective.of_run(folder)
 
 
@@ -78,7 +86,7 @@ def main() -> None:
     """Run the command line `attnsvm`: one run, or a sweep with `-m` or `sweep=NAME`."""
     show_traces = os.environ.get("HYDRA_FULL_ERROR") == "1"
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises errors instead of printing them
-    with stopping_with_children(), speaking():
+    with speaking(), stopping_with_children():
         code = exit_code(_entry, show_traces)
     sys.exit(code)
 
@@ -109,7 +117,7 @@ def _entry() -> None:
         _print(columns_text())
     else:
         check_words(words)
-        sys.argv[1:] = quoted(words)
+        sys.argv[1:] = quoted(flags_first(words))
         _run_hydra()
 
 
@@ -130,10 +138,7 @@ def _run_hydra() -> None:
 
 
 def _print(text: str) -> None:
-    try:
-        print(text, flush=True)  # noqa: T201
-    except BrokenPipeError:  # the reader, for example `head`, has closed the pipe
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    print(text, flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":

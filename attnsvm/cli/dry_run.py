@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -12,12 +13,15 @@ from attnsvm.config import RunConfig
 from attnsvm.config.identity import option_names
 from attnsvm.config.norm import NAMED
 from attnsvm.config.words import rows
-from attnsvm.record import duration, run_state
+from attnsvm.record import KEPT, duration, names_on_record, run_state
 
 log = logging.getLogger(__name__)
 
 MODELS = {"cross_attention": "", "self_attention": "", "linear": "linear "}
 """Models whose costs are measured -> the begin of the names of their parts in the table."""
+
+PUBLISHED = "published"
+"""The begin of the names of the parts that the published method takes."""
 
 
 def log_plan(
@@ -27,10 +31,11 @@ def log_plan(
 
     `cells` and `configs` are the overrides and the config of each run, by the name of its folder.
     """
-    states = {name: run_state(folder / name).state for name in cells}
+    names = names_on_record(folder, configs)
+    states = {name: run_state(folder / names[name]).state for name in cells}
     for name, overrides in cells.items():
-        log.info("%-11s %s  %s", states[name], name, " ".join(overrides))
-    pending = [configs[name] for name, state in states.items() if state != "done"]
+        log.info("%-11s %s  %s", states[name], names[name], " ".join(overrides))
+    pending = [configs[name] for name, state in states.items() if state not in KEPT]
     log.info("%d runs, %d of them pending", len(cells), len(pending))
     missing = [unmeasured(config) for config in pending]
     known = [config for config, gap in zip(pending, missing, strict=True) if not gap]
@@ -38,6 +43,9 @@ def log_plan(
         of = "" if len(known) == len(pending) else f" for {len(known)} of them"
         time = duration(sum(map(estimated_s, known)))
         log.info("about %s in one process%s, once kernels are compiled", time, of)
+        if any(config.svm.published for config in known):
+            slow = duration(sum(map(published_s, known)))
+            log.info("%s of it for the published method: svm.published=false is without", slow)
     for gap, runs in Counter(filter(None, missing)).most_common():
         log.info("no estimate for %d runs: the cost of %s was not measured", runs, gap)
     if probes := sorted({name for config in known for name in config.probe}):
@@ -63,18 +71,44 @@ def floats(config: RunConfig) -> int:
 
 
 def estimated_s(config: RunConfig) -> float:
-    """Return the estimated seconds of a run all parts of which were measured.
+    """Return the estimated seconds of a run all parts of which were measured."""
+    return sum(_seconds(config).values())
 
-    The cost of a part is a power law in the number of floats of an instance, through the two sizes
-    that were measured around it, or through the last two beyond them.
+
+def published_s(config: RunConfig) -> float:
+    """Return how many of them the published method takes, which solves SVMs by CVXPY."""
+    return sum(t for part, t in _seconds(config).items() if part.startswith(PUBLISHED))
+
+
+def _seconds(config: RunConfig) -> dict[str, float]:
+    """Return the estimated seconds of each part of a run.
+
+    The cost of a part is a power law in its size, through the two sizes that were measured around
+    it, or through the last two beyond them.
     """
-    total, size = 0.0, np.log(floats(config))
+    seconds = {}
     for part, times in parts(config).items():
-        sizes, seconds = np.log(costs()[part]).T
-        k = min(max(int(np.searchsorted(sizes, size)), 1), len(sizes) - 1)
-        power = (seconds[k] - seconds[k - 1]) / (sizes[k] - sizes[k - 1])
-        total += times * float(np.exp(seconds[k] + power * (size - sizes[k])))
-    return total * config.trials
+        sizes, costs_of_sizes = np.log(costs()[part]).T
+        at = np.log(size(config, part))
+        k = min(max(int(np.searchsorted(sizes, at)), 1), len(sizes) - 1)
+        power = (costs_of_sizes[k] - costs_of_sizes[k - 1]) / (sizes[k] - sizes[k - 1])
+        cost = float(np.exp(costs_of_sizes[k] + power * (at - sizes[k])))
+        seconds[part] = config.trials * times * cost
+    return seconds
+
+
+def size(config: RunConfig, part: str) -> int:
+    """Return the size of an instance on which the cost of a part hangs.
+
+    It is the number of floats of its tokens. For the published method it is n (T - 1) d^4, the work
+    of A^T A for a dense matrix A with a row of d^2 numbers for each constraint.
+    """
+    numbers = floats(config)
+    if not part.startswith(PUBLISHED):
+        return numbers
+    data: Any = config.data
+    n, d = int(data.n), int(data.d)
+    return max(numbers - n * d, d) * d**3
 
 
 def parts(config: RunConfig) -> dict[str, int]:
@@ -86,7 +120,7 @@ def parts(config: RunConfig) -> dict[str, int]:
         found[MODELS[names["model"]] + " ".join(words).strip()] = optimizer.get("steps", 1)
     found |= {f"svm {_kind(norm)}": 1 for norm in config.svm.norms}
     if config.svm.published:
-        found |= {f"published {norm}": 1 for norm in config.svm.norms}
+        found |= {f"{PUBLISHED} {norm}": 1 for norm in config.svm.norms}
     return found
 
 
@@ -97,11 +131,11 @@ def _kind(norm: str) -> str:
 
 @cache
 def costs() -> dict[str, list[tuple[float, float]]]:
-    """Return the measured (floats of an instance, seconds) of every part, in growing size.
+    """Return the measured (`size` of an instance, seconds) of every part, in growing size.
 
     A part is a step of training, or the SVM in a norm. `python -m benchmarks costs` measures them.
     """
     found: dict[str, list[tuple[float, float]]] = {}
     for row in rows(Path(__file__).with_name("costs.csv")):
-        found.setdefault(row["part"], []).append((float(row["floats"]), float(row["seconds"])))
+        found.setdefault(row["part"], []).append((float(row["size"]), float(row["seconds"])))
     return found

@@ -8,10 +8,15 @@ import sys
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from traceback import walk_tb
 from typing import Any
 
 from hydra.errors import HydraException, OverrideParseException
-from omegaconf.errors import OmegaConfBaseException, ValidationError
+from omegaconf.errors import (
+    InterpolationResolutionError,
+    OmegaConfBaseException,
+    ValidationError,
+)
 
 from attnsvm.config import PROBES, ConfigError
 from attnsvm.config.fields import ListOf, refusal
@@ -24,14 +29,29 @@ from attnsvm.record import CorruptRecordError, HeldError
 
 INTERRUPTED = "interrupted; finished runs are on disk, run the same command again to resume"
 
-EXTRAS = {"submitit_slurm": "slurm", "submitit_local": "slurm"}
-EXTRAS |= {name: name for name in ("joblib", "optuna", "colorlog")}
+EXTRAS = {"submitit_local": "slurm"} | {name: name for name in ("joblib", "optuna", "colorlog")}
 """Option of a group of Hydra's own section -> the extra of attnsvm that installs it."""
 
-FLAGS = ("--help -h", "--version", "--columns", "--multirun -m", "--run -r", "--resolve",
-         "--shell-completion -sc", "--hydra-help")  # fmt: skip
-VALUED = ("--cfg -c", "--config-dir -cd", "--config-name -cn", "--config-path -cp",
-          "--package -p", "--experimental-rerun")  # fmt: skip
+SUBMITIT_REFUSAL = "hydra/launcher=submitit_slurm: must be slurm_cpu | slurm_gpu"
+"""Submitit's own launcher waits for a lost job forever."""
+
+FLAGS = (
+    "--help -h",
+    "--version",
+    "--columns",
+    "--multirun -m",
+    "--run -r",
+    "--resolve",
+    "--shell-completion -sc",
+    "--hydra-help",
+)
+VALUED = (
+    "--cfg -c",
+    "--config-dir -cd",
+    "--config-name -cn",
+    "--config-path -cp",
+    "--package -p",
+)
 """Flags without and with a value, Hydra's and ours; besides, --info may have one."""
 
 WORDS = (*(names.split()[0] for names in (*FLAGS, *VALUED)), "--info", "cite RUN", "export RUN")
@@ -89,7 +109,14 @@ def user_message(error: BaseException) -> str | None:
         if (below := chain[-1].__cause__ or chain[-1].__context__) is None:
             break
         chain.append(below)
-    rules = (_own_message, _schema_message, _hydra_message, _os_message, search_message)
+    rules = (
+        _own_message,
+        _schema_message,
+        _hydra_message,
+        _os_message,
+        search_message,
+        _foreign_message,
+    )
     found = (rule(link) for rule in rules for link in chain)
     return next((message for message in found if message is not None), None)
 
@@ -106,9 +133,13 @@ def _schema_message(error: BaseException) -> str | None:
         return None
     known = getattr(error.object_type, "__dataclass_fields__", {})
     name = str(error.full_key).rpartition(".")[2]
+    if isinstance(error, InterpolationResolutionError) and error.value is None:
+        return f"{error.full_key}: {str(error.msg).splitlines()[0]}"
     if known and name not in known:
         return f"{error.full_key}: {unknown_field(name, error.object_type)}"
     if name not in known or not isinstance(error, ValidationError):
+        return f"{error.full_key}: {str(error.msg).splitlines()[0]}"
+    if "expected one of" in str(error.msg):  # a field of Hydra's own section
         return f"{error.full_key}: {str(error.msg).splitlines()[0]}"
     message = refusal(known[name], error.value, str(error.full_key))
     lists = isinstance(known[name].metadata.get("allowed"), ListOf) and isinstance(error.value, str)
@@ -144,6 +175,8 @@ def _hydra_message(error: BaseException) -> str | None:
     if probe := re.search(r"Could not load 'probe/([^']+)'", text):
         return PROBES.refusal(probe[1])
     for group, option in re.findall(r"'(hydra/\w+)/(\w+)'", text):
+        if option == "submitit_slurm":
+            return SUBMITIT_REFUSAL
         if extra := EXTRAS.get(option):
             typed = [word for word in sys.argv[1:] if word.startswith(f"{group}=")]
             what = typed[-1] if typed else f"{group}={option}"
@@ -160,6 +193,21 @@ def search_message(error: BaseException) -> str | None:
     """Return why a search ended without a result, None if `error` is another one."""
     meaning = MEANINGS["search"].get(str(error))
     return f"the search has no result: {meaning}; the log says why" if meaning else None
+
+
+FOREIGN = ("hydra", "omegaconf", "submitit", "joblib", "optuna")
+"""Packages, besides the plug-ins hydra_plugins.hydra_..., whose errors are about what was typed."""
+
+
+def _foreign_message(error: BaseException) -> str | None:
+    """Return the message of an error that Hydra, a launcher or a sweeper raised."""
+    modules = [str(frame.f_globals.get("__name__")) for frame, _ in walk_tb(error.__traceback__)]
+    others = [name for name in modules if name.partition(".")[0] not in sys.stdlib_module_names]
+    last = others[-1] if others else ""
+    if last.partition(".")[0] not in FOREIGN and not last.startswith("hydra_plugins.hydra_"):
+        return None
+    lines = " ".join(str(error).split())
+    return f"{type(error).__name__}: {lines}; HYDRA_FULL_ERROR=1 in front of the command says where"
 
 
 def _os_message(error: BaseException) -> str | None:

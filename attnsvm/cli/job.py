@@ -15,24 +15,28 @@ from attnsvm.cli.signals import hand_on, interruptible
 from attnsvm.config import ConfigError, RunConfig
 from attnsvm.config.groups import one_layer_problems
 from attnsvm.display.pace import doing
-from attnsvm.record.folder import write, write_failure
+from attnsvm.record.folder import beside, replace_by_complete, write, write_failure
 from attnsvm.record.provenance import provenance
 from attnsvm.record.schema import RunRecord
-from attnsvm.record.state import refuse_obstacle
+from attnsvm.record.state import refuse_kept, refuse_obstacle
 
 log = logging.getLogger(__name__)
 
 
-def perform(config: RunConfig, folder: Path, command: list[str], in_sweep: bool) -> str:
+def perform(
+    config: RunConfig, folder: Path, command: list[str], in_sweep: bool, rerun: bool = False
+) -> str:
     """Run `config` and write its record to `folder`, unless another process did or is doing so.
 
-    `command` are its overrides. In a sweep (`in_sweep`) an error is only recorded, and a run that
-    another process holds is skipped; otherwise both are raised. Returns the state of the run.
+    `command` are its overrides; `rerun` is whether a stale record is to be made again. In a sweep
+    (`in_sweep`) an error is only recorded, and a run that another process holds is skipped;
+    otherwise both are raised. Returns the state of the run.
     """
     refuse_obstacle(folder)
-    if record.run_state(folder).state != "done":  # no signal can break this import
+    found = record.run_state(folder)
+    if not found.finished or rerun:  # no signal can break this import
         import attnsvm.experiment.stages  # noqa: F401
-    run = _Run(config, folder, in_sweep, provenance(config, command))
+    run = _Run(config, folder, in_sweep, rerun, provenance(config, command))
     with ExitStack() as lock:  # outlives the block below: an interruption is recorded under it
         try:
             with interruptible(run.on_stuck):  # before the lock: from there on, no signal is missed
@@ -61,15 +65,26 @@ class _Run:
     config: RunConfig
     folder: Path
     in_sweep: bool
+    rerun: bool
     origin: Mapping[str, Any]
     held: bool = False
 
     def state(self) -> str:
         """Run, record, and return the state of the run."""
         record.remove_orphans(self.folder)
-        if record.run_state(self.folder).state == "done":
-            self._say("already done, ")
-            return "done"
+        replace_by_complete(self.folder)
+        found = record.run_state(self.folder)
+        try:
+            refuse_kept(self.folder, found, self.config)
+        except record.CorruptRecordError as error:
+            if not self.in_sweep:
+                raise
+            log.error("%s", error)
+            return error.state
+        again = found.state == "stale" and self.rerun
+        if found.finished and not again:
+            self._say(f"already done{found.reason and f', stale ({found.reason})'}, ")
+            return found.state
         try:
             from attnsvm import experiment
 
@@ -78,7 +93,9 @@ class _Run:
 
                 torch.set_num_threads(int(os.environ.get("SLURM_CPUS_PER_TASK", "1")))
             parts = _told(experiment.parts(self.config), self.config)
-            write(self.folder, parts, self.origin)
+            place = beside(self.folder) if again else self.folder
+            write(place, parts, self.origin)
+            replace_by_complete(self.folder)
         except (Exception, SystemExit) as error:  # not submitit's exit, which occurs in `hand_on`
             if not isinstance(error, ConfigError):
                 log.exception("run %s failed", self.folder.name)
@@ -117,10 +134,16 @@ class _Run:
     def record_interruption(self, stop: KeyboardInterrupt) -> None:
         """Record that the run was interrupted, unless its record was already complete."""
         log.warning("%s: interrupted (%s)", self.folder, str(stop) or "SIGINT")
-        if self.held and record.run_state(self.folder).state != "done":
+        if self.held:
             self._record_failure(stop, "interrupted")
 
     def _record_failure(self, error: BaseException, state: str) -> None:
+        if (kept := record.run_state(self.folder).state) in record.KEPT:
+            if kept != "done":
+                log.error(
+                    "%s: %s (%s); the record that is %s stays", self.folder, state, error, kept
+                )
+            return
         try:
             write_failure(self.folder, self.origin, error, state)
         except OSError as unwritable:  # for example a full disk, which may have caused the failure

@@ -78,9 +78,10 @@ class Objective:
         """
         from attnsvm.record.folder import read_tables
 
-        state = run_state(folder, verify=False).state
-        if state != "done":
-            log.warning("%s: objective %s is undefined: the run is %s", folder, self.text, state)
+        found = run_state(folder, verify=False)
+        if not found.finished:
+            undefined = f"objective {self.text} is undefined"
+            log.warning("%s: %s: the run is %s", folder, undefined, found.state)
             return None
         trials = read_tables(folder, read_run(folder))[0].to_pandas()
         number, counted = self.value(trials)

@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -33,15 +33,19 @@ def _interrupt(signum: int, frame: object) -> None:
     raise Interrupted(signum)
 
 
-def _handle(handler: Callable[[int, object], None]) -> Handlers:
+def _handle(
+    handler: Callable[[int, object], None], signals: Iterable[signal.Signals] = SIGNALS
+) -> Handlers:
     """Let `handler` get the signals that are not ignored, as SIGHUP is under nohup."""
-    heard = [s for s in SIGNALS if signal.getsignal(s) not in (signal.SIG_IGN, None)]
+    heard = [s for s in signals if signal.getsignal(s) not in (signal.SIG_IGN, None)]
     return {s: signal.signal(s, handler) for s in heard}
 
 
 @contextmanager
-def _handled_by(handler: Callable[[int, object], None]) -> Iterator[Handlers]:
-    before = _handle(handler)
+def _handled_by(
+    handler: Callable[[int, object], None], signals: Iterable[signal.Signals] = SIGNALS
+) -> Iterator[Handlers]:
+    before = _handle(handler, signals)
     try:
         yield before
     finally:
@@ -120,8 +124,11 @@ def hand_on(stop: KeyboardInterrupt) -> None:
 
 
 @contextmanager
-def stopping_with_children() -> Iterator[None]:
-    """In the block, pass a signal on to the child processes, then raise `Interrupted`."""
+def stopping_with_children(signals: Iterable[signal.Signals] = SIGNALS) -> Iterator[None]:
+    """In the block, pass signals on to the child processes, as SIGTERM; raise `Interrupted`.
+
+    Ctrl-C reaches children in the terminal's session by itself: they need no SIGINT passed on.
+    """
 
     def stop(signum: int, frame: object) -> None:
         files = Path("/proc/self/task").glob("*/children")  # Linux; elsewhere none are found
@@ -132,7 +139,7 @@ def stopping_with_children() -> Iterator[None]:
         _wait_while(lambda: any(map(_holds_lock, children)))
         raise Interrupted(signum)
 
-    with _handled_by(stop):
+    with _handled_by(stop, signals):
         yield
 
 
@@ -163,13 +170,13 @@ def follow_by_joblib() -> None:
 
     class Followed(usual):  # type: ignore[misc]
         def configure(self, **options: Any) -> Any:
-            return super().configure(**options, initializer=_follow, initargs=(os.getpid(),))
+            return super().configure(**options, initializer=follow, initargs=(os.getpid(),))
 
     register_parallel_backend("loky", Followed)
 
 
-def _follow(driver: int) -> None:
-    """End this process, a worker, when its driver is gone, and not before.
+def follow(driver: int) -> None:
+    """End this process, a worker of process `driver`, when that is gone, and not before.
 
     A driver that is killed cannot tell its workers. And joblib kills all workers as soon as one has
     ended: after a signal to all of them some may still be recording it.

@@ -12,29 +12,40 @@ import logging
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from attnsvm import record
-from attnsvm.cli.errors import exit_code, outcome
+from attnsvm.cli.errors import SUBMITIT_REFUSAL, exit_code, outcome
 from attnsvm.cli.objective import Objective
 from attnsvm.cli.signals import follow_by_joblib
 from attnsvm.cli.user_sweeps import config_folders
-from attnsvm.config import PROBES, ConfigError
-from attnsvm.record.state import refuse_obstacle
+from attnsvm.config import PROBES, ConfigError, RunConfig
+from attnsvm.config.compose import validated
+from attnsvm.config.identity import digest_of_cells, named_files, result_fields, run_name
+from attnsvm.config.sources import PACKAGES
+from attnsvm.config.words import MEANINGS
+from attnsvm.record.plan import PLAN_FILE
+from attnsvm.record.state import FINISHED, refuse_kept, refuse_obstacle
 
 log = logging.getLogger(__name__)
 
 OWN = "hydra_plugins.attnsvm_sweeper.sweeper.AttnsvmSweeper"
 JOBLIB = "hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher"
+SUBMITIT = "hydra_plugins.hydra_submitit_launcher.submitit_launcher.SlurmLauncher"
 BASIC = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 RUN_FOLDER = "${run_name:}"
 
 FAILURES_LISTED = 20
 """Largest number of runs without a record that the summary lists; the report lists all."""
+
+STALE = "stale"
+"""The state of records that `hydra.sweeper.rerun` names to be made again."""
 
 ADHOC = Path("multirun/adhoc")
 """The folder in conf/config.yaml; each plan without a name gets a folder of its own beside it."""
@@ -47,29 +58,60 @@ end."""
 def sweep_folder(composed: DictConfig, digest: Callable[[], str]) -> Path:
     """Return the folder of a sweep: multirun/NAME, or one of its own named by `digest`."""
     folder = Path(composed.hydra.sweep.dir)
-    given = composed.hydra.overrides.hydra
+    given = typed(composed.hydra, "hydra")
     if folder != ADHOC or any(one.lstrip("+").startswith("hydra.sweep.dir=") for one in given):
         return folder
-    return ADHOC.with_name(str(composed.sweep or f"{ADHOC.name}-{digest()}"))
+    return ADHOC.with_name(str(composed.sweep)) if composed.sweep else _adhoc(digest())
 
 
-def check_folder(config: DictConfig, folder: Path, runs: Collection[Any]) -> None:
-    """Raise ConfigError if records of runs with these configs must not be added to `folder`."""
+def typed(hydra: Any, kind: str) -> list[str]:
+    """Return the overrides as they were typed: those of `hydra`, or of the `task`."""
+    words: Any = OmegaConf.to_container(hydra.overrides, resolve=False)
+    return list(words[kind])
+
+
+def _adhoc(digest: str) -> Path:
+    """Return the folder of a plan without a name, also if an older version has named it."""
+    folder = ADHOC.with_name(f"{ADHOC.name}-{digest}")
+    others = () if folder.exists() else sorted(ADHOC.parent.glob(f"{ADHOC.name}-*/{PLAN_FILE}"))
+    for path in others:
+        with suppress(record.CorruptRecordError):
+            if digest_of_cells(record.read_plan(path.parent).fields.values()) == digest:
+                return path.parent
+    return folder
+
+
+def rerun(config: Any) -> bool:
+    """Return whether Hydra's section asks for stale records to be made again."""
+    asked = OmegaConf.select(config, "sweeper.rerun")
+    if asked not in (None, STALE):
+        raise ConfigError(f"hydra.sweeper.rerun={asked}: must be {STALE} | null")
+    return asked == STALE
+
+
+def check_subdir(config: DictConfig) -> None:
+    """Raise ConfigError unless a run's folder in that of a sweep is named by its identity."""
     sweep: Any = OmegaConf.to_container(config.hydra.sweep, resolve=False)
     if (subdir := sweep["subdir"]) != RUN_FOLDER:
         raise ConfigError(
             f"hydra.sweep.subdir={subdir}: must be {RUN_FOLDER}, the run's identity; set the "
             f"sweep's folder with hydra.sweep.dir"
         )
-    if not any(run.mixed_code for run in runs):
-        record.refuse_mixed_code(folder, [list(run.extensions) for run in runs])
 
 
-def close_sweep(folder: Path, cells: Collection[str]) -> str:
+def check_paths(config: RunConfig, chdir: bool | None) -> None:
+    """Raise ConfigError for the relative path of a file if runs change the folder (`chdir`)."""
+    for node, key, _ in named_files(result_fields(config)) if chdir else ():
+        if node[key] not in PACKAGES and not Path(node[key]).is_absolute():
+            must = "must be an absolute path with hydra.job.chdir=true"
+            raise ConfigError(f"{key}={node[key]}: {must}")
+
+
+def close_sweep(folder: Path, cells: Collection[str], complete: Sequence[str] = FINISHED) -> str:
     """Write tables, figures and report; return what is not complete, "" if everything is.
 
-    `cells` are the folder names of the runs of this command. Another command may have replaced the
-    plan in the folder, which the report follows.
+    `cells` are the folder names of the runs of this command, `complete` the states of complete
+    ones. Another command may have replaced the plan in the folder, which the report follows.
     """
     from attnsvm.sweeps.aggregate import load
     from attnsvm.sweeps.conclusion import conclusion
@@ -83,14 +125,15 @@ def close_sweep(folder: Path, cells: Collection[str]) -> str:
         log.error("no report: %s", error)
     else:
         files = write_report(frames, config_folders(sys.argv[1:]))
-        lines = [*conclusion(frames), f"report: {files.html}, figures and tables beside it"]
+        written = files.kept or f"report: {files.html}, figures and tables beside it"
+        lines = [*conclusion(frames), *filter(None, [frames.versions]), written]
         outcome.info("%s\n%s", folder, "\n".join(lines))
         found, failed = {row["run"]: row for row in frames.runs.to_dict("records")}, files.failed
     same_plan = found.keys() == set(cells)
     if not same_plan:
         log.warning("%s: the plan, and so the report, is not that of this command", folder)
     rows = {name: found.get(name) or vars(record.run_state(folder / name)) for name in cells}
-    missing = {name: row for name, row in rows.items() if row["state"] != "done"}
+    missing = {name: row for name, row in rows.items() if row["state"] not in complete}
     lines = [
         record.one_line(f"  {row['state']} {name}: {row['reason']} ({row.get('place') or '-'})")
         for name, row in itertools.islice(missing.items(), FAILURES_LISTED)
@@ -101,7 +144,9 @@ def close_sweep(folder: Path, cells: Collection[str]) -> str:
     states = Counter(str(row["state"]) for row in missing.values())
     counts = ", ".join(f"{n} {state}" for state, n in states.most_common())
     listed = "the report lists all of them; " if same_plan else ""
-    summary = f"{counts} of {len(rows)} runs; {listed}run the same command again to resume"
+    kept = [f"{state}: {MEANINGS['next'][state]}" for state in states if state in record.KEPT]
+    resumed = "run the same command again to resume" * (len(kept) < len(states))
+    summary = f"{counts} of {len(rows)} runs; {listed}{'; '.join([*kept, resumed]).strip('; ')}"
     return "\n".join([f"{folder}: {summary}", *lines])
 
 
@@ -113,7 +158,7 @@ class OtherSweeper(Callback):
 
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Refuse the folder of a single run before Hydra opens its own files there."""
-        if code := exit_code(lambda: refuse_obstacle(Path(config.hydra.run.dir))):
+        if code := exit_code(lambda: _begin_run(config)):
             raise SystemExit(code)
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
@@ -121,8 +166,11 @@ class OtherSweeper(Callback):
 
         A refusal is SystemExit: Hydra makes warnings of other errors in a callback.
         """
-        if config.hydra.launcher._target_ == JOBLIB:
+        launcher = config.hydra.launcher._target_
+        if launcher == JOBLIB:
             follow_by_joblib()
+        if code := exit_code(lambda: _refuse_launcher(launcher)):
+            raise SystemExit(code)
         if config.hydra.sweeper._target_ == OWN:
             return
         folder = sweep_folder(config, lambda: _space_digest(config))
@@ -141,6 +189,12 @@ class OtherSweeper(Callback):
             _open[folder] = _closed(folder)
 
 
+def _refuse_launcher(target: str) -> None:
+    """Raise ConfigError for submitit's own launcher, which waits for a lost job forever."""
+    if target == SUBMITIT:
+        raise ConfigError(SUBMITIT_REFUSAL)
+
+
 def close_others() -> str:
     """Close the sweeps of this process that are still open; return what is not complete."""
     message = [_closed(folder) if missing is None else missing for folder, missing in _open.items()]
@@ -150,7 +204,7 @@ def close_others() -> str:
 
 def _space_digest(config: DictConfig) -> str:
     """Return 12 digits that name the search space; the objective is no part of it."""
-    given = config.hydra.overrides.task
+    given = typed(config.hydra, "task")
     space = [one for one in given if not one.lstrip("+").startswith("objective=")]
     text = json.dumps([space, dict(_params(config))], default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -158,6 +212,23 @@ def _space_digest(config: DictConfig) -> str:
 
 def _params(config: DictConfig) -> Mapping[Any, Any]:
     return OmegaConf.select(config, "hydra.sweeper.params") or {}
+
+
+def _begin_run(config: DictConfig) -> None:
+    """Set the folder of a single run to that of its finished record; refuse what lies in its way.
+
+    A config that is not valid, or only in the job, is left to the job.
+    """
+    folder, again = Path(config.hydra.run.dir), rerun(config.hydra)
+    refuse_obstacle(folder)
+    try:
+        run = validated(config)
+    except (ConfigError, OmegaConfBaseException):
+        return
+    if folder.name == (name := run_name(run)):
+        folder = folder.with_name(record.names_on_record(folder.parent, {name: run}, again)[name])
+        config.hydra.run.dir = str(folder)
+    refuse_kept(folder, record.run_state(folder, verify=False), run)
 
 
 def _refuse(config: DictConfig, folder: Path) -> None:
@@ -170,10 +241,14 @@ def _refuse(config: DictConfig, folder: Path) -> None:
             f"objective=null: must be given with {sweeper}, which searches by it, as in "
             "'objective=median(risk)'"
         )
+    direction = config.hydra.sweeper.get("direction", "minimize")
+    if (word := getattr(direction, "name", direction)) not in ("minimize", "maximize"):
+        message = "must be minimize | maximize: a run has one objective"
+        raise ConfigError(f"hydra.sweeper.direction={word}: {message}")
     if sweeper != BASIC and config.dry_run:
         message = f"must be false with {sweeper}, which chooses its runs by the results of others"
         raise ConfigError(f"dry_run=true: {message}")
-    check_folder(config, folder, [config])
+    check_subdir(config)
 
 
 def _closed(folder: Path) -> str:

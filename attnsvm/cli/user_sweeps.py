@@ -89,11 +89,25 @@ def user_sweeps(words: Sequence[str]) -> dict[str, list[Path]]:
     return found
 
 
+def flags_first(words: Sequence[str]) -> list[str]:
+    """Return the words of a command with its flags in front, as Hydra needs them."""
+    flags, rest = list(words), _flags.parse_known_args(words)[1]
+    for word in rest:
+        flags.remove(word)
+    return [*flags, *rest]
+
+
 def check_words(words: Sequence[str]) -> None:
     """Raise ConfigError for a flag that is unknown or a chosen file that Hydra would misread."""
     if unknown := [word for word in _flags.parse_known_args(words)[1] if word.startswith("-")]:
         must = f"must be FIELD=VALUE or {' | '.join(WORDS)}; see attnsvm --help"
         raise ConfigError(f"{unknown[0]}: {did_you_mean(unknown[0], WORDS)}{must}")
+    flags = vars(_flags.parse_known_args(words)[0])
+    modes = [name for name in ("run", "multirun", "cfg", "info", "shell_completion") if flags[name]]
+    if len(modes) > 1:
+        raise ConfigError(f"{' '.join(f'--{name}' for name in modes)}: must be one of them")
+    if flags["resolve"] and not flags["cfg"]:
+        raise ConfigError("--resolve: must be with --cfg, as in --cfg job --resolve")
     completion = {"-sc", "--shell-completion"} & set(words)
     if completion and not any(
         word.startswith(("install=", "uninstall=", "query=")) for word in words
@@ -101,6 +115,9 @@ def check_words(words: Sequence[str]) -> None:
         must = "must be followed by install=SHELL, uninstall=SHELL or query=SHELL, as install=bash"
         raise ConfigError(f"{completion.pop()}: {must}")
     chosen = _chosen_sweeps(words)
+    if len(chosen) > 1:
+        must = "must be one experiment: each has a grid and a report of its own"
+        raise ConfigError(f"sweep={','.join(chosen)}: {must}")
     found = user_sweeps(words) if chosen else {}
     for name in chosen:
         files, ours = found.get(name, []), conf_folder() / "sweep" / f"{name}.yaml"

@@ -7,9 +7,11 @@ from typing import Any
 
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import MISSING, DictConfig, OmegaConf
+from omegaconf.errors import MissingMandatoryValue
 
-from attnsvm.config.fields import ConfigError
+from attnsvm.config.fields import ConfigError, refusal
 from attnsvm.config.identity import run_name
 from attnsvm.config.instantiate import check_extensions, check_package, unknown_field
 from attnsvm.config.plugins import use_extensions
@@ -30,9 +32,16 @@ def register() -> None:
                 store.store(group=group, name=name, node=schema, package=package)
     for name, schema in SECTIONS.items():
         store.store(group="schema", name=name, node=schema)
-    OmegaConf.register_new_resolver(
-        "run_name", lambda *, _root_: run_name(validated(_root_)), replace=True
-    )
+    OmegaConf.register_new_resolver(RUN_NAME, _run_name, replace=True)
+
+
+RUN_NAME = "run_name"
+
+
+def _run_name(*, _root_: DictConfig) -> str:
+    """Return the name of a run's folder; its reference where Hydra shows its own section only."""
+    is_run = "model" in _root_
+    return run_name(validated(_root_)) if is_run else f"${{{RUN_NAME}:}}"
 
 
 def composed(overrides: Sequence[str]) -> RunConfig:
@@ -43,16 +52,19 @@ def composed(overrides: Sequence[str]) -> RunConfig:
 
 
 def validated(composed: DictConfig) -> RunConfig:
-    """Return the config that Hydra composed, with every field declared, typed and in range."""
-    run = [str(key) for key in composed if key != "hydra"]
-    for name in run:
+    """Return the config that Hydra composed, with every field declared, typed and in range.
+
+    Fields of `composed` that refer to others get their values, once and for all.
+    """
+    names = [str(key) for key in composed if key != "hydra"]
+    for name in names:
         if name not in RunConfig.__dataclass_fields__:
             raise ConfigError(f"{name}: {unknown_field(name, RunConfig)}")
-    fields = OmegaConf.masked_copy(composed, run)
-    if missing := OmegaConf.missing_keys(fields):
-        raise ConfigError(f"{min(missing)}: a value is required, as in {min(missing)}=VALUE")
-    plain: Any = OmegaConf.to_object(fields)
-    config = RunConfig(**plain)
+    try:
+        config = RunConfig(**{name: _resolved(composed, name) for name in names})
+    except MissingMandatoryValue as error:
+        field = error.full_key
+        raise ConfigError(f"{field}: a value is required, as in {field}=VALUE") from error
     check_extensions(config.extensions)
     use_extensions(config.extensions)
     for name, probe in config.probe.items():
@@ -69,6 +81,41 @@ def validated(composed: DictConfig) -> RunConfig:
         if hasattr(node, "_target_"):
             check_package(node._target_, place, config.extensions)
     return config
+
+
+def _resolved(composed: DictConfig, name: str) -> Any:
+    """Return a field as plain data or schemas, without references to others, also in `composed`."""
+    if OmegaConf.is_interpolation(composed, name):
+        _set_value(composed, name)
+    value = composed[name]
+    if not OmegaConf.is_config(value):
+        return value
+    if has_references(value):
+        _set_value(composed, name)
+        OmegaConf.resolve(value)
+    return OmegaConf.to_object(value)
+
+
+def has_references(part: Any) -> bool:
+    """Whether a part of a config may refer to something else."""
+    return "${" in str(OmegaConf.to_container(part, resolve=False))
+
+
+def _set_value(node: DictConfig, key: str, prefix: str = "") -> None:
+    """Replace references by their values; a word that stands for a list is read as if typed."""
+    if OmegaConf.is_missing(node, key):
+        return
+    if OmegaConf.is_interpolation(node, key):
+        value, schema = node[key], getattr(OmegaConf.get_type(node), "__dataclass_fields__", {})
+        is_list = key in schema and "list[" in str(schema[key].type).lower()
+        if is_list and isinstance(value, str):
+            value = OverridesParser.create().parse_override(f"{key}={value}").value()
+            if not isinstance(value, list):
+                raise ConfigError(refusal(schema[key], value, prefix + key))
+        node[key] = value
+    elif isinstance(value := node[key], DictConfig):
+        for name in value:
+            _set_value(value, str(name), f"{prefix}{key}.")
 
 
 def _nodes(config: RunConfig) -> Iterator[tuple[str, Any]]:

@@ -9,8 +9,9 @@ import dataclasses
 import math
 import numbers
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, dataclass_transform
 
@@ -191,6 +192,12 @@ Broken = Iterator[tuple[str, str]]
 class Schema:
     """Base of the schemas: gives attnsvm's own fields their range and meaning."""
 
+    BEFORE: ClassVar[Mapping[str, Any]] = {}
+    """Fields whose default is not what runs did before the field, or before its default changed.
+
+    Field -> the value that behaves as before, for ever: records without the field have it.
+    """
+
     def __init_subclass__(cls, **others: Any) -> None:
         super().__init_subclass__(**others)
         own = vars(cls).get("__annotations__", {}) if cls.__module__.startswith("attnsvm.") else {}
@@ -198,6 +205,21 @@ class Schema:
             stated = (OPTIONS.get((base.__name__, name)) for base in cls.__mro__)
             if found := next(filter(None, stated), None):
                 setattr(cls, name, option(vars(cls)[name], *found))
+
+
+@cache
+def values_before(schema: Any) -> Mapping[str, Any]:
+    """Return the value of each field of a schema that records without it have, if any."""
+    found = {}
+    for f in dataclasses.fields(schema):
+        value = f.default
+        if f.default_factory is not dataclasses.MISSING:
+            value = f.default_factory()
+        found[f.name] = schema.BEFORE.get(f.name, value)
+    none = (dataclasses.MISSING, MISSING)
+    return {
+        name: value for name, value in found.items() if name != "_target_" and value not in none
+    }
 
 
 class Group(Schema):

@@ -6,12 +6,17 @@ import copy
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from attnsvm.config.run import GROUPS, SECTIONS, WITHOUT_EFFECT, RunConfig
+from attnsvm.config.fields import values_before
+from attnsvm.config.run import GROUPS, PROBES, SECTIONS, WITHOUT_EFFECT, RunConfig
 from attnsvm.config.sources import code_digest, content_digest, helpers
-from attnsvm.config.version import __version__
+
+ABSENT = object()
+
+OWN_PROBES = {vars(schema)["_target_"]: schema for schema in PROBES.own.values()}
+"""The schemas of attnsvm's probes, by class."""
 
 UNNAMED_OPTIONS = {"model": "cross_attention", "loss": "logistic"}
 """Options that the name of a run's folder leaves out."""
@@ -44,24 +49,68 @@ def result_fields(config: RunConfig) -> dict[str, Any]:
 
 
 def signature(config: RunConfig, fields: dict[str, Any] | None = None) -> str:
-    """Return the run's identity: sha256 of its result-affecting fields and the code's version.
+    """Return the run's identity: sha256 of its result-affecting fields, as in `digest`.
 
     Of the files of data=file, probe=[distance], optimizer.init_path and data=pretrained the content
     counts, not the path; of plug-ins their code, not only their names. `fields` are its
     `result_fields`, if they are known.
     """
-    found = fields or result_fields(config)
-    return digest({**found, "extensions": extension_code(config)}, __version__)
+    fields = fields or result_fields(config)
+    return digest(fields, option_names(config), extension_code(config))
 
 
-def digest(fields: dict[str, Any], version: str) -> str:
-    """Return the sha256 of a version and fields, with the content of each file for its path."""
-    fields = copy.deepcopy(fields)
-    for node, key, content in named_files(fields):
+def digest(
+    fields: Mapping[str, Any],
+    options: Mapping[str, str],
+    code: Mapping[str, str],
+    contents: bool = True,
+) -> str:
+    """Return the sha256 of the fields that differ from `values_before`: a new one changes nothing.
+
+    Of a group the class counts too. Of a plug-in's option all fields count, and the `code`; of a
+    file that is named the content, or the path without `contents`.
+    """
+    given = with_contents(fields) if contents else fields
+    found = {**differing(given, options), "extensions": code}
+    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
+
+
+def digest_before_formats(fields: Mapping[str, Any], code: Mapping[str, str], version: str) -> str:
+    """Return the signature of a run as it was before records had a format: of all its fields."""
+    text = json.dumps([version, with_contents({**fields, "extensions": code})], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def differing(fields: Mapping[str, Any], options: Mapping[str, str]) -> dict[str, Any]:
+    """Return the fields of a config that have another value than records without them."""
+    found = _differing(RunConfig, fields)
+    for part, schema in schemas_of(options).items():
+        found[part] = _differing(schema, fields[part])
+    found["probe"] = {
+        name: _differing(OWN_PROBES.get(str(node["_target_"])), node)
+        for name, node in fields["probe"].items()
+    }
+    return found
+
+
+def _differing(schema: Any, fields: Mapping[str, Any]) -> dict[str, Any]:
+    before = values_before(schema) if schema else {}
+    return {name: value for name, value in fields.items() if before.get(name, ABSENT) != value}
+
+
+def schemas_of(options: Mapping[str, str]) -> dict[str, Any]:
+    """Return the schema of each group's option and of each section; None of a plug-in's."""
+    groups = {name: known.own.get(options[name]) for name, known in GROUPS.items()}
+    return {**groups, **SECTIONS}
+
+
+def with_contents(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields with the sha256 of a file's content for its path, if it is here."""
+    copied = copy.deepcopy(dict(fields))
+    for node, key, content in named_files(copied):
         if content is not None:
             node[key] = content
-    text = json.dumps([version, fields], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return copied
 
 
 def named_files(fields: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str, str | None]]:
@@ -86,14 +135,64 @@ def extension_code(config: RunConfig) -> dict[str, str]:
     }
 
 
+# --- as users type them ---------------------------------------------------------------------------
+
+
+def fields_of(config: RunConfig) -> dict[str, Any]:
+    """Return the fields of a config as users type them: `{"data": "sphere", "data.d": 4}`."""
+    return recorded_fields(result_fields(config), option_names(config))
+
+
+def recorded_fields(config: Mapping[str, Any], options: Mapping[str, str]) -> dict[str, Any]:
+    """Return the fields of a run on record as users type them.
+
+    `config` is plain data, a group a mapping of its fields; `options` has the option of each group.
+    """
+    found: dict[str, Any] = dict(options)
+    for key, value in config.items():
+        if key == "probe":
+            found["probe"] = plain_value(sorted(value))
+            found |= recorded_fields({f"probe.{name}": one for name, one in value.items()}, {})
+        elif isinstance(value, Mapping):
+            below = {name: one for name, one in value.items() if name != "_target_"}
+            found |= {f"{key}.{name}": plain_value(one) for name, one in below.items()}
+        elif key not in options:
+            found[key] = plain_value(value)
+    return found
+
+
+def plain_value(value: Any) -> Any:
+    """Return a value as a number, a word or None; a list as users type it."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Sequence):
+        return f"[{','.join(map(str, value))}]"
+    return json.dumps(value, sort_keys=True)
+
+
 def plan_digest(configs: Iterable[RunConfig]) -> str:
     """Return the identity of a sweep's cells, 12 hexadecimal digits: the same for the same command.
 
     Neither the order of the cells counts, nor the content of a data file: what a failed run lacked
     may be there when the command is typed again.
     """
-    cells = {json.dumps(result_fields(config), sort_keys=True) for config in configs}
-    return hashlib.sha256(json.dumps(sorted(cells)).encode()).hexdigest()[:12]
+    return digest_of_cells(fields_of(config) for config in configs)
+
+
+def digest_of_cells(cells: Iterable[Mapping[str, Any]]) -> str:
+    """Return the `plan_digest` of cells, each its `fields_of`, in this version or an older one."""
+    texts = set[str]()
+    for cell in cells:
+        parts = schemas_of({group: str(cell.get(group)) for group in GROUPS})
+        parts |= {f"probe.{name}": schema for name, schema in PROBES.own.items()}
+        known = {name: values_before(schema) for name, schema in parts.items() if schema}
+        before = recorded_fields({**values_before(RunConfig), **known}, {})
+        own = {name: value for name, value in cell.items() if before.get(name, ABSENT) != value}
+        texts.add(json.dumps(own, sort_keys=True))
+    return hashlib.sha256(json.dumps(sorted(texts)).encode()).hexdigest()[:12]
+
+
+# --- folders --------------------------------------------------------------------------------------
 
 
 def run_name(config: RunConfig) -> str:
@@ -107,21 +206,21 @@ def folder_name(names: Mapping[str, str], fields: Mapping[str, Any], signature: 
     sizes = "".join(f"_{key}{fields['data'][key]}" for key in "nTd" if key in fields["data"])
     options = [names[group] for group in ("parameterization", "head", "optimizer")]
     options += [names[group] for group, usual in UNNAMED_OPTIONS.items() if names[group] != usual]
-    words = "_".join([f"{names['data']}{sizes}", *options, *_differing(names, fields)])
+    words = "_".join([f"{names['data']}{sizes}", *options, *_words(names, fields)])
     words = words.replace("e+", "e")  # 1e+06, which is not 1e-06
     safe = "".join(c if c.isascii() and (c.isalnum() or c in "_.") else "-" for c in words)
     return f"{safe[:NAME_LENGTH]}-{signature[:12]}"
 
 
-def _differing(names: Mapping[str, str], fields: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the fields of our options that are not the default, with their values."""
-    schemas = {group: options.own.get(names[group]) for group, options in GROUPS.items()}
-    for section, schema in {**schemas, **SECTIONS, "": RunConfig}.items():
+def _words(options: Mapping[str, str], fields: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the fields of our options that differ from `values_before`, with their values."""
+    for section, schema in {**schemas_of(options), "": RunConfig}.items():
         given = fields[section] if section else fields
-        for one in dataclasses.fields(schema) if schema else ():
-            value = given.get(one.name)
+        before = values_before(schema) if schema else {}
+        for name, usual in before.items():
+            value = given.get(name)
             plain = isinstance(value, bool | int | float | str)
-            if plain and one.name not in UNNAMED_FIELDS and value != one.default:
+            if plain and name not in UNNAMED_FIELDS and value != usual:
                 text = f"{value:.6g}" if isinstance(value, float) else value
-                begin = f"{one.name}-" if isinstance(value, str) else one.name
-                yield one.name if value is True else f"{begin}{text}"
+                begin = f"{name}-" if isinstance(value, str) else name
+                yield name if value is True else f"{begin}{text}"

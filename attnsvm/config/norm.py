@@ -15,6 +15,8 @@ NAMED = {
 }  # fmt: skip
 """Family and exponent p of the norms that have a name of their own."""
 
+OF_FAMILIES = {family: name for name, family in NAMED.items()} | {("schatten", 2.0): "frobenius"}
+
 OTHER_NAMES = MEANINGS["norm"]
 """Names of norms elsewhere -> ours, for suggestions."""
 
@@ -47,10 +49,15 @@ def families_of(name: str) -> tuple[Family, ...] | None:
     return known if len(known) == len(found) <= 2 else None
 
 
+def name_of(family: str, p: float) -> str:
+    """Return the name of a norm, in which p has all digits: `families_of` gives the same p back."""
+    return OF_FAMILIES.get((family, p), f"{family}{float(p)!r}".removesuffix(".0"))
+
+
 def _family_of(name: str) -> Family | None:
     if name in NAMED:
         return NAMED[name]
-    found = re.fullmatch(r"(l|schatten)(\d{1,3}(?:\.\d{1,6})?)", name, re.ASCII)
-    if found is None or not 1 < (p := float(found[2])) <= 100 or p == 2:
+    match = re.fullmatch(r"(l|schatten)(\d{1,3}(?:\.\d+)?)", name, re.ASCII)
+    if match is None or not 1 < (p := float(match[2])) <= 100:
         return None
-    return (found[1], p) if name == f"{found[1]}{p:g}" else None  # one name for each
+    return (match[1], p) if name == name_of(match[1], p) else None  # one name for each

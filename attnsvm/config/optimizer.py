@@ -20,9 +20,6 @@ class OptimizerConfig(Option):
     ROTATION_EQUIVARIANT: ClassVar[bool] = False
     """Whether its steps are the same in every orthonormal basis: not if it acts on entries."""
 
-    STEADY: ClassVar[tuple[str, ...]] = ()
-    """Parameterizations of which its steps, if they do not grow, never amplify rounding errors."""
-
     init: str = "uniform"
     init_scale: float = 1e-2
     init_path: str | None = None
@@ -67,7 +64,7 @@ class FirstOrderConfig(OptimizerConfig):
         if self.weight_decay and (self.growth and self.schedule != "decay"):
             yield "weight_decay", "0 with steps that grow: they would overshoot"
         if self.lr * self.weight_decay > 1:
-            yield "weight_decay", f"<= 1 / optimizer.lr={self.lr:g}: a step would turn the weights"
+            yield "weight_decay", f"<= 1 / optimizer.lr={self.lr}: a step would turn the weights"
 
 
 @dataclass
@@ -75,13 +72,10 @@ class DescentConfig(FirstOrderConfig):
     """Steps along the gradient, or a mean of gradients."""
 
     ROTATION_EQUIVARIANT = True
-    STEADY: ClassVar[tuple[str, ...]] = ("w", "kq")
 
 
 class NormalizedGDConfig(DescentConfig, name="normalized_gd", target="NormalizedGD"):
     """Gradient divided by its norm; for (K, Q) each factor by its own norm."""
-
-    STEADY = ("w",)
 
 
 class GDConfig(DescentConfig, name="gd", target="GD"):
@@ -122,29 +116,10 @@ class MomentumConfig(DescentConfig, name="momentum", target="Momentum"):
 class AdamConfig(FirstOrderConfig, name="adam", target="Adam"):
     """Adam with bias correction."""
 
-    STEADY: ClassVar[tuple[str, ...]] = ("w", "kq")
     lr: float = 0.1
     beta1: float = 0.9
     beta2: float = 0.999
     eps: float = 1e-8
-
-
-class SOAPConfig(AdamConfig, name="soap", target="SOAP"):
-    """Adam in the eigenvectors of Shampoo's sums."""
-
-    ROTATION_EQUIVARIANT = True
-    STEADY = ()
-    beta1: float = 0.95
-    beta2: float = 0.95
-
-
-class ShampooConfig(FirstOrderConfig, name="shampoo", target="Shampoo"):
-    """Gradient times powers of sums L of G G^T and R of G^T G: L^(-1/4) G R^(-1/4)."""
-
-    ROTATION_EQUIVARIANT = True
-    lr: float = 0.1
-    beta: float = 0.95
-    eps: float = 0.0
 
 
 class SignGDConfig(FirstOrderConfig, name="sign_gd", target="SignGD"):

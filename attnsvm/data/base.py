@@ -1,8 +1,8 @@
 """The base classes of the sources of instances, and the draws that they share."""
 
-import dataclasses
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 from torch import Generator, Tensor
@@ -13,6 +13,10 @@ from attnsvm.display.pace import each
 from attnsvm.head import Head, Joint, Linear, Parameters, Quadratic, RowScores, Vocabulary
 from attnsvm.model import CrossAttention, Model
 from attnsvm.problem import ProblemBatch
+from attnsvm.record.files import MAX_JSON_BYTES, CorruptRecordError, open_regular, reason_of
+
+TEXT = Path(__file__).with_name("alice.txt")
+"""Chapters 1 to 4 of Alice's Adventures in Wonderland by Lewis Carroll, 1865; public domain."""
 
 
 @dataclass(frozen=True)
@@ -58,19 +62,21 @@ class Seeded(Data):
         """Return `trials` instances, instance i drawn from seed + i."""
         seeds = range(seed, seed + trials)
         shape, drawn = model.label_shape(self.n, self.T), list[Drawn]()
-        for one in each("instance", seeds):
-            generator = Generator().manual_seed(one)
-            drawn.append(self.draw(generator, head))
-            if shape != tuple(drawn[-1].Y.shape):
-                drawn[-1] = dataclasses.replace(drawn[-1], Y=self.labels(generator, shape))
-        X, Z, Y = (torch.stack([getattr(one, name) for one in drawn]) for name in "XZY")
-        found = model.expand(X, Z, Y, None)
+        for k in each("instance", seeds):
+            generator = Generator().manual_seed(k)
+            instance = self.draw(generator, head)
+            if shape != tuple(instance.Y.shape):
+                instance = replace(instance, Y=self.labels(generator, shape))
+            drawn.append(instance)
+        X, Z, Y = (torch.stack([getattr(instance, name) for instance in drawn]) for name in "XZY")
         parameters = {
-            name: torch.stack([one.head_parameters[name] for one in drawn])
+            name: torch.stack([instance.head_parameters[name] for instance in drawn])
             for name in drawn[0].head_parameters
         }
-        numbers = seed + torch.arange(trials)
-        return ProblemBatch(found.X, found.Z, found.Y, found.mask, head, parameters, numbers)
+        samples = vars(model.expand(X, Z, Y, None))
+        return ProblemBatch(
+            **samples, head=head, head_parameters=parameters, seeds=torch.tensor(seeds)
+        )
 
 
 def check_v(head: Head, data: str) -> None:
@@ -85,14 +91,11 @@ def check_own_scores(head: Head, model: Model, data: str, *classifiers: type[Mod
 
     `classifiers` are models that are allowed besides cross-attention.
     """
-    if (
-        type(head) is not Linear
-        or head.train
-        or not isinstance(model, (CrossAttention, *classifiers))
-    ):
+    fixed = type(head) is Linear and not head.train
+    if not fixed or not isinstance(model, (CrossAttention, *classifiers)):
         models = "cross_attention or linear" if classifiers else "cross_attention"
-        raise ConfigError(f"head, model: must be linear without training, {models}, with "
-                          f"data={data}: its tokens have scores of their own")  # fmt: skip
+        must = f"must be linear without training, {models}, with data={data}"
+        raise ConfigError(f"head, model: {must}: its tokens have scores of their own")
 
 
 LabelHead = RowScores | Vocabulary
@@ -101,11 +104,25 @@ LabelHead = RowScores | Vocabulary
 
 def head_of_labels(head: Head, model: Model, data: str) -> LabelHead:
     """Return the head that scores next tokens: the vocabulary, or one in place of the linear."""
-    made = head if isinstance(head, Vocabulary) else RowScores()
-    check_own_scores(Linear() if made is head else head, model, data)
-    return made
+    if isinstance(head, Vocabulary):
+        check_own_scores(Linear(), model, data)
+        return head
+    check_own_scores(head, model, data)
+    return RowScores()
 
 
 def normal(generator: Generator, *shape: int) -> Tensor:
     """Return a standard normal draw, float32."""
     return torch.randn(*shape, generator=generator, dtype=torch.float32)
+
+
+def read_text(text: str | None) -> str:
+    """Return the text of a file, by default that of attnsvm; ConfigError if it cannot be read."""
+    try:
+        with open_regular(
+            (TEXT if text is None else Path(text)).resolve(), MAX_JSON_BYTES
+        ) as stream:
+            return stream.read(MAX_JSON_BYTES).decode()
+    except (OSError, ValueError, CorruptRecordError) as error:
+        must = "must be a text file, UTF-8"
+        raise ConfigError(f"data.text={text}: {reason_of(error)}; {must}") from error

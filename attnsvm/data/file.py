@@ -1,6 +1,6 @@
 """`data=file`: instances from an .npz file."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,9 @@ from attnsvm.config import ConfigError
 from attnsvm.data.base import Data, check_own_scores, head_of_labels
 from attnsvm.data.classes import classifier
 from attnsvm.head import Head, RowScores, Vocabulary
+from attnsvm.linalg import check_array, real
 from attnsvm.model import LinearClassifier, Model
-from attnsvm.problem import ProblemBatch, check_array, check_labels
+from attnsvm.problem import ProblemBatch
 from attnsvm.record.archive import read_arrays
 from attnsvm.record.files import MAX_TABLE_BYTES, CorruptRecordError, open_regular, reason_of
 
@@ -55,67 +56,51 @@ class File(Data):
             return self._of_ids(arrays, head, model, seed).take(slice(trials))
         if "y" in arrays:
             return self._of_points(arrays, head, model, seed)
-        X = _array(arrays, "X")
-        if X.ndim == 3:
-            arrays, X = {name: value[None] for name, value in arrays.items()}, X[None]
-        if X.ndim != 4 or 0 in X.shape:
-            raise ConfigError(f"X: shape {tuple(X.shape)}; must be (B, n, T, d) or (n, T, d)")
+        arrays = _with_batch_axis(arrays, "X", 3, arrays)
+        X = _array(arrays, "X", ("B", "n", "T", "d"))
         B, n, T, d = X.shape
-        Y = _labels(_array(arrays, "Y"), (B, n), model.label_shape(n, T))
-        Z = None if model.OWN_QUERIES else _array(arrays, "Z")
-        mask = _mask(arrays, (B, n, T))
         parameters = head.draw(torch.Generator(), d)
-        known = tuple(dict.fromkeys((*SAMPLES, *KNOWN_PARAMETERS, *parameters)))
-        self._check_names(arrays, known)
-        given = {name: _array(arrays, name) for name in parameters if name in arrays}
-        samples = vars(model.expand(X, Z, Y, mask))
-        return ProblemBatch.of(**samples, head=head, seed=seed, **given).take(slice(trials))
+        self._check_names(arrays, dict.fromkeys((*SAMPLES, *KNOWN_PARAMETERS, *parameters)))
+        Y = _labels(arrays, (B, n), (B, *model.label_shape(n, T)))
+        Z = None if model.OWN_QUERIES else _array(arrays, "Z", (B, n, d))
+        samples = vars(model.expand(X, Z, Y, _mask(arrays, (B, n, T))))
+        own = {name: arrays[name] for name in parameters if name in arrays}
+        return ProblemBatch.of(**samples, head=head, seed=seed, **own).take(slice(trials))
 
     def _of_ids(self, arrays: Arrays, head: Head, model: Model, seed: int) -> ProblemBatch:
         """Return the instances of token ids with their next tokens."""
-        made, ids = head_of_labels(head, model, "file with ids"), _array(arrays, "ids")
+        row_head = head_of_labels(head, model, "file with ids")
         self._check_names(arrays, SEQUENCES)
-        if ids.ndim == 2:
-            axis = ("ids", "next", "mask")
-            arrays = {name: V[None] if name in axis else V for name, V in arrays.items()}
-            ids = ids[None]
-        if ids.ndim != 3 or 0 in ids.shape:
-            raise ConfigError(f"ids: shape {tuple(ids.shape)}; must be (B, n, T) or (n, T)")
-        y, mask = _array(arrays, "next"), _mask(arrays, tuple(ids.shape))
-        check_array("next", y, tuple(ids.shape[:2]), torch.float64)
-        given = {"ids": ids.where(mask, 0.0), "next": y}
+        arrays = _with_batch_axis(arrays, "ids", 2, ("ids", "next", "mask"))
+        ids = _array(arrays, "ids", ("B", "n", "T"))
+        mask = _mask(arrays, tuple(ids.shape))
         E = _embeddings(arrays) if "E" in arrays else None
-        ids, y = (_whole(name, V, E) for name, V in given.items())
+        ids = _whole("ids", ids.where(mask, 0.0), E)
+        y = _whole("next", _array(arrays, "next", tuple(ids.shape[:2])), E)
         E = torch.eye(int(ids.max()) + 1).double() if E is None else E
-        there = ((ids == y[..., None]) & mask).any(-1)
-        for b, i in (~there).nonzero()[:1].tolist():
-            known = ", ".join(map(str, sorted({*ids[b, i][mask[b, i]].tolist()})))
+        known = ((ids == y[..., None]) & mask).any(-1)
+        for b, i in (~known).nonzero()[:1].tolist():
             what = f"next: label {int(y[b, i])} of sequence {i} of instance {b}"
-            raise ConfigError(f"{what}; must be one of its ids {known}")
-        C = _outputs(arrays, E)
-        X = E[ids]
+            allowed = ", ".join(map(str, sorted({*ids[b, i][mask[b, i]].tolist()})))
+            raise ConfigError(f"{what}; must be one of its ids {allowed}")
+        C, X = _outputs(arrays, E), E[ids]
         last = mask.shape[-1] - 1 - mask.flip(-1).int().argmax(-1)
         Z = X.gather(2, last[..., None, None].expand(*last.shape, 1, X.shape[-1])).squeeze(2)
-        parameters, numbers = made.of_labels(C, y), seed + torch.arange(len(X))
-        return ProblemBatch(X, Z, torch.ones_like(Z[..., 0]), mask, made, parameters, numbers)
+        parameters, seeds = row_head.of_labels(C, y), seed + torch.arange(len(X))
+        return ProblemBatch(X, Z, torch.ones_like(Z[..., 0]), mask, row_head, parameters, seeds)
 
     def _of_points(self, arrays: Arrays, head: Head, model: Model, seed: int) -> ProblemBatch:
         """Return the instance of points with their classes."""
         check_own_scores(head, model, "file with y", LinearClassifier)
         self._check_names(arrays, ("X", "y"))
-        X, y = _array(arrays, "X"), _array(arrays, "y")
-        if X.ndim != 2 or 0 in X.shape:
-            raise ConfigError(f"X: shape {tuple(X.shape)}; must be (n, d) with y (n,)")
-        check_array("X", X, tuple(X.shape), torch.float64)
-        check_array("y", y, (len(X),), torch.float64)
-        if len(wrong := y[(y != y.floor()) | (y < 0) | (y >= LARGEST_BASIS)]):
-            raise ConfigError(f"y: {wrong[0]:g}; must be whole numbers >= 0 and < {LARGEST_BASIS}")
-        one = classifier(X, y.long(), max(2, int(y.max()) + 1))
-        X, Z, Y = (V[None] for V in (one.X, one.Z, one.Y))
-        mask, v = torch.ones(X.shape[:3], dtype=torch.bool), one.head_parameters["v"][None]
+        points = _array(arrays, "X", ("n", "d"))
+        y = _whole("y", _array(arrays, "y", (len(points),)))
+        drawn = classifier(points, y, max(2, int(y.max()) + 1))
+        X, Z, Y, v = (V[None] for V in (drawn.X, drawn.Z, drawn.Y, drawn.head_parameters["v"]))
+        mask = torch.ones(X.shape[:3], dtype=torch.bool)
         return ProblemBatch(X, Z, Y, mask, RowScores(), {"v": v}, torch.tensor([seed]))
 
-    def _check_names(self, arrays: Arrays, known: Sequence[str]) -> None:
+    def _check_names(self, arrays: Arrays, known: Iterable[str]) -> None:
         for name in arrays:
             if name not in known:
                 must = f"must be {' | '.join(known)}"
@@ -137,19 +122,37 @@ def read_npz(field: str, path: str, names: str) -> Arrays:
         ) from error
 
 
-def _array(arrays: Arrays, name: str) -> Tensor:
+def _with_batch_axis(arrays: Arrays, first: str, ndim: int, names: Iterable[str]) -> Arrays:
+    """Return the arrays with an axis B in front of `names` if `first` has `ndim` axes."""
+    if first not in arrays or arrays[first].ndim != ndim:
+        return arrays
+    return arrays | {name: arrays[name][None] for name in names if name in arrays}
+
+
+def _array(arrays: Arrays, name: str, shape: tuple[int | str, ...]) -> Tensor:
+    """Return an array of this shape, in which a letter is any length but 0; the axis B may miss."""
     if name not in arrays:
         there = ", ".join(sorted(arrays)) or "nothing"
         raise ConfigError(f"{name}: missing; must be in the file, which has {there}")
     if arrays[name].dtype.kind not in "fiub":
         raise ConfigError(f"{name}: {arrays[name].dtype}; must be real numbers")
-    return torch.from_numpy(arrays[name].astype(np.float64))
+    V = real(name, arrays[name])
+    fits = len(shape) == V.ndim and all(
+        size == length or (isinstance(size, str) and length > 0)
+        for size, length in zip(shape, V.shape, strict=True)
+    )
+    if not fits:
+        shapes = [shape, shape[1:]] if shape[0] == "B" else [shape]
+        must = " or ".join(map(str, shapes)).replace("'", "")
+        raise ConfigError(f"{name}: shape {tuple(V.shape)}; must be {must}")
+    return V
 
 
 def _mask(arrays: Arrays, shape: tuple[int, ...]) -> Tensor:
     """Return the admissible tokens, (B, n, T) bool: all of them by default."""
-    mask = _array(arrays, "mask") if "mask" in arrays else torch.ones(shape).double()
-    check_array("mask", mask, shape, torch.float64)
+    if "mask" not in arrays:
+        return torch.ones(shape, dtype=torch.bool)
+    mask = _array(arrays, "mask", shape)
     if not ((mask == 0) | (mask == 1)).all():
         raise ConfigError("mask: has a value other than 0 and 1; must be booleans")
     if not mask.any(-1).all():
@@ -157,22 +160,21 @@ def _mask(arrays: Arrays, shape: tuple[int, ...]) -> Tensor:
     return mask.bool()
 
 
-def _whole(name: str, V: Tensor, E: Tensor | None) -> Tensor:
-    """Return token ids as integers."""
+def _whole(name: str, V: Tensor, E: Tensor | None = None) -> Tensor:
+    """Return whole numbers as integers, of embeddings E those of its rows."""
     limit = LARGEST_BASIS if E is None else len(E)
     wrong = V[~((V == V.round()) & (V >= 0) & (V < limit))]
     if wrong.numel():
-        of = "or < K with embeddings E (K, d) in the file" if E is None else "the rows of E"
-        must = f"must be whole numbers >= 0 and < {limit}, {of}"
+        must = f"must be whole numbers >= 0 and < {limit}" + (
+            "" if E is None else ", the rows of E"
+        )
         raise ConfigError(f"{name}: {wrong[0].item():g}; {must}")
     return V.long()
 
 
 def _embeddings(arrays: Arrays) -> Tensor:
     """Return E (K, d), whose rows are different."""
-    E = _array(arrays, "E")
-    if E.ndim != 2 or 0 in E.shape:
-        raise ConfigError(f"E: shape {tuple(E.shape)}; must be (K, d)")
+    E = _array(arrays, "E", ("K", "d"))
     check_array("E", E, tuple(E.shape), torch.float64)
     kind = np.unique(E.numpy(), axis=0, return_inverse=True)[1].ravel()
     for i, j in np.argwhere(np.triu(kind[:, None] == kind, 1))[:1]:
@@ -183,20 +185,15 @@ def _embeddings(arrays: Arrays) -> Tensor:
 def _outputs(arrays: Arrays, E: Tensor) -> Tensor:
     """Return C (K, d): those of the file, or pinv(E)^T."""
     if "C" in arrays:
-        C = _array(arrays, "C")
-        check_array("C", C, tuple(E.shape), torch.float64)
-        return C
+        return _array(arrays, "C", tuple(E.shape))
     if (rank := int(torch.linalg.matrix_rank(E))) < len(E):
         must = "must be linearly independent, or the file must have C, as C = E"
         raise ConfigError(f"E: {len(E)} rows of rank {rank}; {must}")
     return torch.linalg.pinv(E).mT
 
 
-def _labels(Y: Tensor, shape: tuple[int, int], wanted: tuple[int, ...]) -> Tensor:
-    """Return labels of shape (B, *wanted), those of shape (B, n) repeated for every query."""
-    full = (shape[0], *wanted)
-    if tuple(Y.shape) not in (shape, full):
-        allowed = " or ".join(str(s) for s in dict.fromkeys((shape, full)))
-        raise ConfigError(f"Y: shape {tuple(Y.shape)}; must be {allowed}")
-    check_labels(Y)
+def _labels(arrays: Arrays, shape: tuple[int, ...], full: tuple[int, ...]) -> Tensor:
+    """Return labels of shape `full`; those of a shape without the queries are those of each."""
+    each = "Y" in arrays and arrays["Y"].ndim == len(full)
+    Y = _array(arrays, "Y", full if each else shape)
     return Y.reshape(*Y.shape, *[1] * (len(full) - Y.ndim)).expand(full).contiguous()

@@ -1,6 +1,6 @@
 """`data=planted`: one token of each sample carries the label, and resembles the query."""
 
-import dataclasses
+from dataclasses import replace
 
 import torch
 from torch import Generator, Tensor
@@ -41,24 +41,23 @@ class Planted(Seeded):
         whole = Planted(drawn, self.T, self.d, self.score_gap, self.signal, 0)
         batch = whole.sample(head, model, trials, seed)
         first = batch.n // drawn * self.n
-        parts = [
-            {name: getattr(batch, name)[:, at].contiguous() for name in ("X", "Z", "Y", "mask")}
-            for at in (slice(first), slice(first, None))
-        ]
-        held_out = dataclasses.replace(batch, **parts[1])
-        return dataclasses.replace(batch, **parts[0], held_out=held_out)
+        training, held_out = (
+            {name: getattr(batch, name)[:, part] for name in ("X", "Z", "Y", "mask")}
+            for part in (slice(first), slice(first, None))
+        )
+        return replace(batch, **training, held_out=replace(batch, **held_out))
 
     def draw(self, generator: Generator, head: Head) -> Drawn:
         """Draw sample by sample: query, tokens, relevant token, its label."""
         check_v(head, "planted")
         head.draw(generator, self.d)  # first, as in every source
-        samples = [self._one(generator) for _ in range(self.n)]
+        samples = [self._sample(generator) for _ in range(self.n)]
         X, Z, Y = (torch.stack(part) for part in zip(*samples, strict=True))
         v = torch.zeros(self.d, dtype=torch.float64)
         v[0] = 1.0
         return Drawn(X, Z, Y, {"v": v})
 
-    def _one(self, generator: Generator) -> tuple[Tensor, Tensor, Tensor]:
+    def _sample(self, generator: Generator) -> tuple[Tensor, Tensor, Tensor]:
         """Return the tokens (T, d), the query (d,) and the label of one sample."""
         z = unit_vector(generator, self.d - 1)
         u = unit_vector(generator, self.T, self.d - 1)

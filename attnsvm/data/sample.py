@@ -8,6 +8,7 @@ from attnsvm.config.instantiate import fields_of, named_from
 from attnsvm.config.names import did_you_mean
 from attnsvm.data.base import Data
 from attnsvm.head import Head
+from attnsvm.linalg import own_settings
 from attnsvm.model import Model
 from attnsvm.problem import ProblemBatch
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from attnsvm.config.options import SampleOptions
 
 
+@own_settings()
 def sample(
     data: str | Data = "sphere",
     *,

@@ -1,12 +1,14 @@
 """Instances of the papers: on the unit sphere, orthonormal, and two scenes in the plane."""
 
+from abc import abstractmethod
+
 import torch
 from torch import Generator, Tensor
 
 from attnsvm.config import ConfigError
 from attnsvm.data.base import Drawn, Seeded, check_v, normal
 from attnsvm.head import Head, unit_vector
-from attnsvm.linalg import one_thread, orthonormal
+from attnsvm.linalg import orthonormal, own_settings
 
 
 class Sphere(Seeded):
@@ -15,12 +17,9 @@ class Sphere(Seeded):
     def draw(self, generator: Generator, head: Head) -> Drawn:
         """Draw head, labels, tokens, queries - or, with the relu head, the tokens first."""
         parameters = head.draw(generator, self.d)
-        if head.LABELS_FIRST:
-            Y = self.labels(generator, (self.n,))
-            X = unit_vector(generator, self.n, self.T, self.d)
-        else:
-            X = unit_vector(generator, self.n, self.T, self.d)
-            Y = self.labels(generator, (self.n,))
+        Y = self.labels(generator, (self.n,)) if head.LABELS_FIRST else None
+        X = unit_vector(generator, self.n, self.T, self.d)
+        Y = self.labels(generator, (self.n,)) if Y is None else Y
         return Drawn(X, unit_vector(generator, self.n, self.d), Y, parameters)
 
     def labels(self, generator: Generator, shape: tuple[int, ...]) -> Tensor:
@@ -38,7 +37,7 @@ class SphereInSpan(Sphere):
     rows of R^T of the QR decomposition (x_11, ..., x_nT, z_1, ..., z_n) = E R with diagonal > 0.
     """
 
-    @one_thread()
+    @own_settings()
     def draw(self, generator: Generator, head: Head) -> Drawn:
         """Draw as `Sphere` does, and change the basis."""
         check_v(head, "sphere_in_span")
@@ -52,22 +51,41 @@ class SphereInSpan(Sphere):
         return Drawn(X, rows[-self.n :], drawn.Y, {"v": v})
 
 
-class Prompt(Seeded):
+class Scene(Seeded):
+    """Instances whose head is drawn first, then the tokens, then the queries; all labels +1."""
+
+    @abstractmethod
+    def tokens(self, generator: Generator) -> Tensor:
+        """Draw the tokens (n, T, d)."""
+
+    def queries(self, generator: Generator) -> Tensor:
+        """Draw queries (n, d), uniform on the unit sphere."""
+        return unit_vector(generator, self.n, self.d)
+
+    def draw(self, generator: Generator, head: Head) -> Drawn:
+        """Draw head, tokens, queries."""
+        parameters = head.draw(generator, self.d)
+        X, Z = self.tokens(generator), self.queries(generator)
+        return Drawn(X.double().contiguous(), Z, self.labels(generator, (self.n,)), parameters)
+
+
+class Prompt(Scene):
     """Tokens and v uniform on the unit sphere, one query z for all samples; all labels +1.
 
     The model of arXiv 2306.13596: only p = W z enters the logits x^T p, so that training W from
     zero is training of the prompt p, W(k) = p(k) z^T / ||z||^2.
     """
 
-    def draw(self, generator: Generator, head: Head) -> Drawn:
-        """Draw head, tokens, the query."""
-        parameters = head.draw(generator, self.d)
-        X = unit_vector(generator, self.n, self.T, self.d)
-        Z = unit_vector(generator, 1, self.d).expand(self.n, -1).contiguous()
-        return Drawn(X, Z, self.labels(generator, (self.n,)), parameters)
+    def tokens(self, generator: Generator) -> Tensor:
+        """Draw tokens on the sphere."""
+        return unit_vector(generator, self.n, self.T, self.d)
+
+    def queries(self, generator: Generator) -> Tensor:
+        """Draw the query."""
+        return unit_vector(generator, 1, self.d).expand(self.n, -1).contiguous()
 
 
-class Orthonormal(Seeded):
+class Orthonormal(Scene):
     """Each sample's T <= d tokens are orthonormal; all labels +1.
 
     For T = d the tokens are the rows of the left factor of the singular value decomposition of a
@@ -80,44 +98,35 @@ class Orthonormal(Seeded):
             raise ConfigError(f"data.T={T}: must be <= d={d}: the tokens are orthonormal")
         super().__init__(n, T, d)
 
-    def draw(self, generator: Generator, head: Head) -> Drawn:
-        """Draw head, tokens, queries."""
-        parameters = head.draw(generator, self.d)
+    def tokens(self, generator: Generator) -> Tensor:
+        """Draw a matrix and orthonormalise its rows."""
         X = normal(generator, self.n, self.T, self.d)
         if self.T == self.d:
-            X = torch.linalg.svd(X)[0]
-        else:
-            X = torch.linalg.svd(X.mT, full_matrices=False)[0].mT
-        Z = unit_vector(generator, self.n, self.d)
-        return Drawn(X.double().contiguous(), Z, self.labels(generator, (self.n,)), parameters)
+            return torch.linalg.svd(X)[0]
+        return torch.linalg.svd(X.mT, full_matrices=False)[0].mT
 
 
-class PathsFar(Seeded):
+class PathsFar(Scene):
     """First published two-dimensional scene (seed 1): n=2, T=3, the samples far apart."""
 
     def __init__(self) -> None:
         super().__init__(n=2, T=3, d=2)
 
-    def draw(self, generator: Generator, head: Head) -> Drawn:
-        """Draw head, tokens of spread 0.3 around (-1, 0) and (1, 0), queries."""
-        parameters = head.draw(generator, self.d)
+    def tokens(self, generator: Generator) -> Tensor:
+        """Draw tokens of spread 0.3 around (-1, 0) and (1, 0)."""
         X = 0.3 * normal(generator, self.n, self.T, self.d)
-        X += torch.tensor([[[-1.0, 0.0]], [[1.0, 0.0]]])
-        Z = unit_vector(generator, self.n, self.d)
-        return Drawn(X.double(), Z, self.labels(generator, (self.n,)), parameters)
+        return X + torch.tensor([[[-1.0, 0.0]], [[1.0, 0.0]]])
 
 
-class PathsNear(Seeded):
+class PathsNear(Scene):
     """Second published two-dimensional scene (seed 3): n=2, T=5, one token of each sample apart."""
 
     def __init__(self) -> None:
         super().__init__(n=2, T=5, d=2)
 
-    def draw(self, generator: Generator, head: Head) -> Drawn:
-        """Draw head, tokens of spread 0.5 around (-1, 0) except the first of each, queries."""
-        parameters = head.draw(generator, self.d)
+    def tokens(self, generator: Generator) -> Tensor:
+        """Draw tokens of spread 0.5 around (-1, 0) except the first of each sample."""
         X = 0.5 * normal(generator, self.n, self.T, self.d)
         X[:, 1:] += torch.tensor([-1.0, 0.0])
         X[:, 0] = torch.tensor([[1.0, 0.5], [1.0, -0.5]])
-        Z = unit_vector(generator, self.n, self.d)
-        return Drawn(X.double(), Z, self.labels(generator, (self.n,)), parameters)
+        return X

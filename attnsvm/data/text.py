@@ -7,7 +7,7 @@ import torch
 from torch import Generator, Tensor
 
 from attnsvm.config import ConfigError
-from attnsvm.data.pretrained.source import read_text
+from attnsvm.data.base import read_text
 from attnsvm.data.token_graph import Vocabulary
 
 WORD = re.compile(r"\w+(?:['\u2019-]\w+)*")

@@ -8,7 +8,7 @@ from torch import Generator, Tensor
 
 from attnsvm.data.base import Drawn, LabelHead, Seeded, head_of_labels, normal
 from attnsvm.head import Head, unit_vector
-from attnsvm.linalg import one_thread
+from attnsvm.linalg import own_settings
 from attnsvm.model import Model
 from attnsvm.problem import ProblemBatch
 
@@ -35,7 +35,7 @@ class Vocabulary(Seeded):
         """Return the instances, each sequence with the head of its label."""
         return super().sample(head_of_labels(head, model, self.NAME), model, trials, seed)
 
-    @one_thread()
+    @own_settings()
     def draw(self, generator: Generator, head: Head) -> Drawn:
         """Draw embeddings, ids, labels."""
         assert isinstance(head, LabelHead)  # as `sample` says

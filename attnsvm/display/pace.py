@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TextIO, TypeVar
 
+from attnsvm.display.command import prepare
 from attnsvm.record.files import duration
 
 TERMINAL_S, LOG_S = 1.0, 10.0
@@ -62,7 +63,8 @@ def each(name: str, items: Collection[T]) -> Iterator[T]:
 
 @contextmanager
 def speaking() -> Iterator[None]:
-    """Say on standard error what the block does."""
+    """Say on standard error what the block, a command, does."""
+    prepare()
     over = threading.Event()
     thread = threading.Thread(target=speak, args=(sys.stderr, over.wait), daemon=True)
     thread.start()

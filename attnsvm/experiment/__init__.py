@@ -32,14 +32,19 @@ def parts(config: RunConfig, size: int | None = None) -> Iterator["RunRecord"]:
     A part has at most `size` instances, by default those of `Stages.chunk_size`; the results do not
     depend on it.
     """
-    from attnsvm.experiment.stages import Stages  # pandas, which `check` does not need
-
-    stages = Stages(config, check(config), _device(config.device))
+    stages = stages_of(config)
     if config.selection.until_accepted:
         yield from _until_accepted(stages, size)
     else:
         for batch in stages.batches(size):
             yield stages.record_of(batch)
+
+
+def stages_of(config: RunConfig) -> "Stages":
+    """Return the stages of a run; ConfigError as from `run`."""
+    from attnsvm.experiment.stages import Stages  # pandas, which `check` does not need
+
+    return Stages(config, check(config), _device(config.device))
 
 
 def _device(name: str) -> torch.device:

@@ -31,6 +31,7 @@ from attnsvm.experiment import results, svms
 from attnsvm.experiment.objects import RunObjects
 from attnsvm.experiment.results import OK, Findings, Selected, Separated, Status, Trained, marked
 from attnsvm.experiment.svms import LAWFUL, compare_with_law, compare_with_law_of_layers
+from attnsvm.linalg import own_settings
 from attnsvm.model import Transformer
 from attnsvm.nn.risk import Risk
 from attnsvm.probe import over_steps
@@ -59,6 +60,7 @@ class Stages:
         self.said = False
         self.further = further_columns(result_fields(config), described_quantities(config.probe))
 
+    @own_settings()
     def record_of(self, batch: ProblemBatch) -> RunRecord:
         """Return the record of the instances of `batch`, with the timings since the last record."""
         return SELECTIONS[self.config.selection.tokens](self, batch)
@@ -93,6 +95,7 @@ class Stages:
             return networks_at_once(batch, model, snapshots)
         return chunk_size(batch, snapshots * (3 if self.objects.factors else 1))
 
+    @own_settings()
     def draw(self, trials: int, seed: int) -> ProblemBatch:
         """Return the instances seed, ..., seed + trials - 1."""
         with self._timed("draw", "drawing"):
@@ -258,7 +261,7 @@ class Stages:
             separated = svms.separate(batch, selected, self.norms, m, solve)
         if not self.config.svm.published:
             return separated
-        with self._timed("published", "solving as published"):
+        with self._timed("published", "published method"):
             published = svms.solve_as_published(batch, selected, self.norms)
         return dataclasses.replace(separated, findings=separated.findings | published)
 

@@ -3,20 +3,24 @@
 And the correlation of matrices, and one minus it to full relative accuracy.
 """
 
+import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from threading import Lock, local
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 from torch.nn.functional import pad
 
 from attnsvm.config import ConfigError
 
 EPS = 2.0**-52
 """Distance of 1 from the next float64."""
+
+CPU = torch.device("cpu")
 
 MATRIX = (-2, -1)
 """The axes of a matrix in a batch of them."""
@@ -32,32 +36,63 @@ CACHE_LINE = 8
 
 
 @contextmanager
-def one_thread() -> Iterator[int]:
-    """Limit torch to one thread in the block; yield the number of threads before it.
+def own_settings() -> Iterator[int]:
+    """Give torch the settings of an import in the block; yield its number of threads before it.
 
-    The last bits of LAPACK's results depend on the number of threads. One thread is also faster for
-    many small matrices: on two busy cores two threads take 2 to 50 times as long as one. Blocks in
-    several Python threads may overlap.
+    Nothing that is drawn or decided inside depends on torch's default dtype and device, inference
+    mode, autocast or number of threads. The last bits of LAPACK's results depend on the number of
+    threads, and one thread is faster for many small matrices: on two busy cores two threads take 2
+    to 50 times as long as one. Blocks in several Python threads may overlap.
     """
+    with ExitStack() as stack:
+        number = stack.enter_context(_own_process_settings())
+        if torch.is_inference_mode_enabled():
+            stack.enter_context(torch.inference_mode(False))
+        if torch.get_default_device() != CPU:
+            stack.enter_context(CPU)
+        for kind in filter(torch.is_autocast_enabled, ("cpu", "cuda")):
+            stack.enter_context(torch.autocast(kind, enabled=False))
+        yield number
+
+
+@contextmanager
+def _own_process_settings() -> Iterator[int]:
+    """Set what all Python threads share, one thread and float32; yield the threads before it."""
     outermost = not getattr(_this_thread, "inside", False)
     with _lock:
-        number = _outside[0] if _outside else torch.get_num_threads()
+        settings = _outside[0] if _outside else (torch.get_num_threads(), torch.get_default_dtype())
         if outermost:
-            _outside.append(number)
-            torch.set_num_threads(1)
+            _outside.append(settings)
+            _set(1, torch.float32)
     _this_thread.inside = True
     try:
-        yield number
+        yield settings[0]
     finally:
         if outermost:
             with _lock:
                 _this_thread.inside = False
-                torch.set_num_threads(_outside.pop())
+                _set(*_outside.pop())
+
+
+def _set(threads: int, dtype: torch.dtype) -> None:
+    torch.set_num_threads(threads)
+    torch.set_default_dtype(dtype)
 
 
 _lock, _this_thread = Lock(), local()
-_outside: list[int] = []
-"""The number of torch's threads outside of all blocks of `one_thread`, once for each of them."""
+_outside: list[tuple[int, torch.dtype]] = []
+"""Threads and default dtype outside of all blocks of `own_settings`, once for each of them."""
+
+
+def _after_fork() -> None:
+    """Free the lock, and leave a forked child its one thread."""
+    global _lock
+    _lock = Lock()
+    _outside[:] = [(1, dtype) for _, dtype in _outside]
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def times(A: Tensor, B: Tensor) -> Tensor:
@@ -101,6 +136,56 @@ def summed(term: Callable[..., Tensor], *given: Tensor) -> Tensor:
     return total
 
 
+PLAIN = [Tensor, Parameter]
+"""The classes of tensors whose values are the entries that they store."""
+
+
+def check_plain(name: str, tensor: Tensor) -> None:
+    """Raise ConfigError unless the values of a tensor are the entries that it stores.
+
+    Those of other layouts, and of subclasses but parameters, are not.
+    """
+    kind = type(tensor)
+    if kind not in PLAIN:
+        raise ConfigError(f"{name}: {kind.__module__}.{kind.__qualname__}; must be a torch.Tensor")
+    if tensor.layout != torch.strided or tensor.is_nested or tensor.is_quantized:
+        layout = "nested" if tensor.is_nested else tensor.layout
+        raise ConfigError(f"{name}: {tensor.dtype}, {layout}; must be a dense tensor")
+
+
+def tensor_of(name: str, array: Any, device: torch.device | str | None = None) -> Tensor:
+    """Return a tensor, an array or nested lists as a contiguous tensor; ConfigError if none is.
+
+    Without `device` a tensor stays where it is, and arrays go to the CPU.
+    """
+    if isinstance(array, Tensor):
+        check_plain(name, array)
+        if array.is_meta:
+            raise ConfigError(f"{name}: on the device meta; must have values")
+        tensor = array
+    else:
+        try:
+            entries = np.ma.asarray(array)
+            if np.ma.is_masked(entries):
+                raise ConfigError(f"{name}: has masked entries; must be filled")
+            native = entries.data.astype(entries.dtype.newbyteorder("="), order="C")
+            tensor = torch.from_numpy(native)
+        except (TypeError, ValueError, RuntimeError) as error:
+            if isinstance(error, ConfigError):
+                raise
+            raise ConfigError(f"{name}: {error}; must be an array of numbers") from error
+    tensor = tensor.to(device).resolve_neg().contiguous()
+    return tensor.clone() if tensor.is_inference() else tensor  # autograd can save the clone
+
+
+def real(name: str, array: Any, device: torch.device | str | None = None) -> Tensor:
+    """Return an array of real numbers as a contiguous float64 tensor, as `tensor_of`."""
+    tensor = tensor_of(name, array, device)
+    if tensor.is_complex():
+        raise ConfigError(f"{name}: {tensor.dtype}; must be real numbers")
+    return tensor.to(torch.float64)
+
+
 def check_array(name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
     """Raise ConfigError unless `tensor` is finite and has this shape and type."""
     if tensor.shape != shape:
@@ -118,6 +203,7 @@ def check_array(name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.
         raise ConfigError(f"{name}: {value} at index {bad}; must be finite numbers")
 
 
+@own_settings()
 def correlation(A: Any, B: Any) -> Any:
     """Return <A, B> / (||A||_F ||B||_F), one number per matrix.
 
@@ -134,6 +220,7 @@ def correlation(A: Any, B: Any) -> Any:
     return _over_units(lambda A, a, r, U: A / a / r * U, A, B)
 
 
+@own_settings()
 def one_minus_correlation(A: Any, B: Any) -> Any:
     """Return 1 - correlation(A, B) as half the squared distance of the unit matrices.
 
@@ -146,8 +233,8 @@ def one_minus_correlation(A: Any, B: Any) -> Any:
 def _over_units(term: Callable[..., Tensor], A: Any, B: Any) -> Any:
     """Return the sum of `term(A, a, r, U)` per matrix, A / a / r and U the units of A and B."""
     if not isinstance(A, Tensor):
-        return _over_units(term, as_tensor(A), B).numpy()
-    B = as_tensor(B, like=A)
+        return _over_units(term, real("A", A), B).numpy()
+    A, B = real("A", A), real("B", B, A.device)
     if A.shape[-2:] != B.shape[-2:]:
         raise ValueError(f"B: matrices of shape {tuple(B.shape[-2:])}; must be those of A, "
                          f"{tuple(A.shape[-2:])}")  # fmt: skip
@@ -168,9 +255,3 @@ def _size(A: Tensor) -> tuple[Tensor, Tensor]:
     largest = torch.maximum(A.amax(MATRIX, keepdim=True), -A.amin(MATRIX, keepdim=True))
     squares = summed(lambda A, a: (A / a).square(), A, largest)
     return largest, squares.sqrt()[..., None, None]
-
-
-def as_tensor(A: Any, like: Tensor | None = None) -> Tensor:
-    """Return A as a float64 tensor, on the device of `like` if that is given."""
-    device = None if like is None else like.device
-    return torch.as_tensor(A, dtype=torch.float64, device=device)

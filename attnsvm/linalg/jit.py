@@ -4,6 +4,7 @@ import fcntl
 import io
 import logging
 import os
+import pickle
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -18,15 +19,21 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from numba import njit
+import numba
+from numba import config, njit
 from numba._dynfunc import make_function
 from numba.core.caching import FunctionCache
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.core.dispatcher import Dispatcher
 from numba.core.event import Listener, install_listener
+from numba.core.serialize import dumps
 
+from attnsvm.config import ConfigError
 from attnsvm.display.pace import cleared, doing
+
+if config.DISABLE_JIT:
+    raise ConfigError("NUMBA_DISABLE_JIT=1: must be 0, or absent: attnsvm needs compiled code")
 
 log = logging.getLogger(__name__)
 log.addFilter(cleared)
@@ -69,55 +76,106 @@ BOUNDS = os.environ.get("ATTNSVM_BOUNDS", "0") == "1"
 """Whether compiled code checks the indices of arrays of lanes; read at import."""
 
 
+DIGEST_BYTES = 32
+"""Length of the digest at the begin of a file of compiled code."""
+
+
 def compiled(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return a decorator that compiles at the first call and caches the code on disk if possible.
 
-    Numba recompiles only if the function's own file changes. So a digest of the other modules of
-    compiled code from which it takes names, and of its constants, is made part of the function's
-    name, under which the code is cached. The options are those of `numba.njit`.
+    A cache that is damaged, or cannot be read or written, costs the time of a compilation and no
+    more. A digest of the other modules of compiled code from which the function takes names, and of
+    its constants, is made part of its name, under which the code is cached. The options are those
+    of `numba.njit`.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        dispatcher: Any = njit(**options)(function)
         try:
             parts = [*_sources(function.__module__), *["bounds"] * BOUNDS]
             digest = sha256("".join(parts).encode()).hexdigest()[:16]
             function.__qualname__ = f"{function.__name__}_{digest}"
-            cache = _CompiledOnce(function)
+            cache = _Cache(function)
         except (RuntimeError, OSError):  # no writable folder, or no source
-            return njit(**options)(function)
-        made: Any = njit(**options)(function)
-        made._cache, compile_one = cache, made.compile
+            return dispatcher
+        dispatcher._cache, compile_signature = cache, dispatcher.compile
 
         def compile_once(signature: Any) -> Any:
             try:
-                return compile_one(signature)
+                return compile_signature(signature)
             finally:  # also of an interrupted compilation: others need not wait for it
-                cache.unlock()
+                cache.files.unlock()
 
-        made.compile = compile_once
-        return made
+        dispatcher.compile = compile_once
+        return dispatcher
 
     return decorate
 
 
-class _CompiledOnce(FunctionCache):  # type: ignore[misc]
-    """Numba's cache on disk; while a process compiles a function, others wait for its code."""
+class _Cache(FunctionCache):  # type: ignore[misc]
+    """Numba's cache on disk, in files that are checked."""
 
-    lock: io.IOBase | None = None
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        stamp = self._impl.locator.get_source_stamp()
+        self.files = self._cache_file = _CodeFiles(
+            Path(self.cache_path), self._impl.filename_base, (numba.__version__, stamp)
+        )
 
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Return the code of a signature; None, and hold the lock, if it must be compiled."""
-        found = super().load_overload(sig, target_context)
-        if found is None:
-            self.lock = _locked(Path(self.cache_path) / f"{self._impl.filename_base}.lock")
-            found = super().load_overload(sig, target_context)
-        return found
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Store the code of a signature, if the folder still takes it."""
+        try:
+            super().save_overload(sig, data)
+        except OSError as error:
+            log.warning("compiled code is not kept for the next command: %s", error)
+
+
+class _CodeFiles:
+    """The compiled code of a function: a file for each signature and processor.
+
+    A file begins with the digest of the rest: one that was truncated or damaged counts as missing.
+    While a process compiles, others wait for its code.
+    """
+
+    def __init__(self, folder: Path, name: str, version: tuple[Any, ...]) -> None:
+        self.folder, self.name, self.version = folder, name, version
+        self.lock: io.IOBase | None = None
+
+    def load(self, key: Any) -> Any:
+        """Return the code of a key; None, and hold the lock, if it must be compiled."""
+        path = self._path(key)
+        code = _checked(path)
+        if code is None:
+            self.lock = _locked(self.folder / f"{self.name}.lock")
+            code = _checked(path)
+        return code
+
+    def save(self, key: Any, code: Any) -> None:
+        """Replace the code of a key; OSError if it cannot be written."""
+        path, content = self._path(key), dumps(code)
+        partial_file = path.with_suffix(".tmp")  # one name: what a kill leaves is overwritten
+        partial_file.write_bytes(sha256(content).digest() + content)
+        partial_file.replace(path)
 
     def unlock(self) -> None:
-        """Let the others go on."""
+        """Let other processes go on."""
         if self.lock is not None:
             self.lock.close()
             self.lock = None
+
+    def _path(self, key: Any) -> Path:
+        digest = sha256(repr((self.version, key)).encode()).hexdigest()[:16]
+        return self.folder / f"{self.name}.{digest}.code"
+
+
+def _checked(path: Path) -> Any:
+    """Return the code in a file; None if there is none, or it is not what was written."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    digest, code = content[:DIGEST_BYTES], content[DIGEST_BYTES:]
+    return pickle.loads(code) if sha256(code).digest() == digest else None  # noqa: S301 - our own
 
 
 def _locked(path: Path) -> io.IOBase | None:

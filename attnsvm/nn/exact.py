@@ -9,12 +9,16 @@ both terms agree to all their digits once s_top is 1 in floating point. Relative
 nothing cancels: the term of `top` is zero, and the others enter with their own small attention.
 """
 
+import math
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.attention.bias import CausalBias, CausalVariant
+
+from attnsvm.linalg import check_plain
 
 CLOSE = 2.0**-12
 """A difference below this share of its terms, 12 bits, is computed anew from v_t - v_top."""
@@ -56,7 +60,13 @@ def softmax_exact(logits: Tensor) -> Tensor:
     ----------
     logits : Tensor
         Shape (..., T); -inf where a token is not admissible.
+
+    Raises
+    ------
+    ValueError
+        If the tensor is sparse, nested, quantized or of a subclass other than parameters.
     """
+    check_plain("logits", logits)
     return _SoftmaxExact.apply(logits)  # type: ignore[no-untyped-call]
 
 
@@ -66,7 +76,7 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, scale: float, *inputs: Tensor) -> Tensor:
         """Return o (..., L, Ev) of query, key, value and bias, in the dtype of the first three."""
-        output = reduce(torch.promote_types, (tensor.dtype for tensor in inputs[:3]))
+        output = _output(*inputs[:3])
         dtype = torch.promote_types(output, torch.float32)
         with torch.autocast(inputs[0].device.type, enabled=False):
             Q, K, V, bias = (tensor.to(dtype) for tensor in inputs)
@@ -84,7 +94,9 @@ class _Attention(torch.autograd.Function):
         with torch.autocast(softmax.device.type, enabled=False):
             R, Q, K, V = (tensor.to(softmax.dtype) for tensor in (*above, *inputs[:3]))
             q = logit_gradient(softmax, rises(R, V, top))
-            parts = q @ K * context.scale, q.mT @ Q * context.scale, softmax.mT @ R, q
+            factor, half = _halved(context.scale)
+            scaled, rest = q * 2.0**half, factor * 2.0**half  # q times a small scale may underflow
+            parts = scaled @ K * rest, scaled.mT @ Q * rest, softmax.mT @ R, q
         made = zip(parts, inputs, context.needs_input_grad[1:], strict=True)
         return None, *(p.sum_to_size(x.shape).to(x.dtype) if need else None for p, x, need in made)
 
@@ -95,26 +107,51 @@ def softmax_of(Q: Tensor, K: Tensor, bias: Tensor, scale: float) -> tuple[Tensor
     Each entry is exact relative to its own size. A logit of 1e4 in float64 is rounded by 1e-12, and
     so would be its attention; here only the distance to the largest logit of a row is rounded.
     """
-    (coarse, fine), (keys, rest) = halves(Q), halves(K)
-    high, low = coarse @ keys.mT, coarse @ rest.mT + fine @ K.mT
-    logits = (high + low) * scale + bias
+    queries, keys = Rows.of(Q), Rows.of(K)
+    high = queries.whole @ keys.whole.mT
+    low = queries.coarse @ keys.fine.mT + queries.fine @ (keys.coarse + keys.fine).mT
+    factor, half = _halved(scale)
+    root = (queries.root * 2.0**half) * keys.root.mT
+    high, low = (x.mul_(root).mul_(root) for x in (high, low))  # root^2 may overflow where x is 0
+    logits = (high + low) * factor + bias
     top = logits.argmax(-1, keepdim=True)
     parts = (part.expand_as(logits) for part in (high, low, bias))
     high, low, bias = (part - part.gather(-1, top) for part in parts)
-    softmax = ((high + low) * scale + bias).softmax(-1)
+    softmax = ((high + low) * factor + bias).softmax(-1)
     return softmax.masked_fill(logits.gather(-1, top) == -torch.inf, 0.0), top
 
 
-def halves(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Return rows near `rows` (..., E) whose products <q, k> have no rounding errors, and the rest.
+class Rows(NamedTuple):
+    """Rows (..., E) as root^2 (coarse + fine), root (..., 1) a power of two.
 
-    Their entries are multiples of a unit of the row, few enough for sums of E products (Ozaki et
-    al., Numer. Algorithms 59, 2012).
+    Products of coarse rows have no rounding errors: their entries are multiples of a unit, few
+    enough for sums of E products (Ozaki et al., Numer. Algorithms 59, 2012). The largest entries of
+    coarse are near one, so that products neither overflow nor underflow. A row that is not finite
+    has zeros in coarse and fine, and is itself in `whole`, which is coarse elsewhere.
     """
-    eps = torch.finfo(rows.dtype).eps
-    shift = rows.abs().amax(-1, keepdim=True) * (4 * (rows.shape[-1] / eps) ** 0.5)
-    coarse = rows + shift - shift
-    return coarse, rows - coarse
+
+    whole: Tensor
+    coarse: Tensor
+    fine: Tensor
+    root: Tensor
+
+    @classmethod
+    def of(cls, rows: Tensor) -> "Rows":
+        """Return the parts of some rows."""
+        numbers = torch.finfo(rows.dtype)
+        largest = rows.abs().amax(-1, keepdim=True)
+        finite, limit = largest.isfinite(), -math.log2(numbers.tiny) / 2
+        half = (largest.log2() / 2).round().clamp(-limit, limit).masked_fill(~finite, 0.0)
+        unit = rows.masked_fill(~finite, 0.0) * (-2 * half).exp2()
+        shift = 4 * (rows.shape[-1] / numbers.eps) ** 0.5
+        coarse = unit + shift - shift
+        return cls(torch.where(finite, coarse, rows), coarse, unit - coarse, half.exp2())
+
+
+def _halved(scale: float) -> tuple[float, int]:
+    """Return a factor near one and h with scale = factor 4^h."""
+    half = math.frexp(scale)[1] // 2
+    return scale / 2.0**half / 2.0**half, half
 
 
 def rises(above: Tensor, value: Tensor, top: Tensor) -> Tensor:
@@ -137,12 +174,19 @@ def rises(above: Tensor, value: Tensor, top: Tensor) -> Tensor:
 
 
 def attention(
-    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
-) -> Tensor:  # fmt: skip
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+) -> Tensor:
     """Return softmax(scale Q K^T + mask) V, with a gradient that is exact where it saturates.
 
     Shape (..., L, Ev). For use in place of `torch.nn.functional.scaled_dot_product_attention`.
+    The dtype is that of query, key and value. If they differ, it is the one that holds all, but
+    under autocast that of autocast unless one of them is float64.
     Relative errors of gradients are a few hundred eps, until they underflow, while
     scale sum_i abs(q_i k_i) is at most 1e6 in float32 and 1e10 in float64: eps of float64 if an
     argument is, otherwise of float32; and the rounding of results to the dtype of the arguments.
@@ -154,8 +198,8 @@ def attention(
     query, key, value : Tensor
         Shapes (..., L, E), (..., S, E) and (..., S, Ev), whose leading axes broadcast.
     attn_mask : Tensor, optional
-        Shape (..., L, S): True where a query may attend to a key, or numbers to add to the logits.
-        A query without a key gets zeros.
+        Shape (..., L, S): True where a query may attend to a key, or numbers to add to the logits;
+        or a `torch.nn.attention.bias.CausalBias`. A query without a key gets zeros.
     dropout_p : float
         Must be 0.
     is_causal : bool
@@ -166,12 +210,20 @@ def attention(
     Raises
     ------
     ValueError
-        If a shape, a dtype or dropout_p is not as above.
+        If a shape, a dtype or dropout_p is not as above, or a tensor is sparse, nested, quantized
+        or of a subclass other than parameters and CausalBias.
     """
+    if isinstance(attn_mask, CausalBias):
+        L, S = attn_mask.seq_len_q, attn_mask.seq_len_kv
+        last = S - L if attn_mask.variant is CausalVariant.LOWER_RIGHT else 0
+        attn_mask = query.new_ones(L, S, dtype=torch.bool).tril(last)
+    named = {"query": query, "key": key, "value": value, "attn_mask": attn_mask}
+    given = [tensor for tensor in named.values() if tensor is not None]
+    for name, tensor in zip(named, given, strict=False):
+        check_plain(name, tensor)
     if dropout_p or (is_causal and attn_mask is not None):
         must = "dropout_p must be 0, and attn_mask None where is_causal is True"
         raise ValueError(f"dropout_p={dropout_p}, is_causal={is_causal}: {must}")
-    given = [query, key, value, *([] if attn_mask is None else [attn_mask])]
     if not _fit(*given):
         found = ", ".join(f"{x.dtype} {tuple(x.shape)}" for x in given)
         must = "floating point (..., L, E), (..., S, E), (..., S, Ev), or bool (..., L, S)"
@@ -182,6 +234,15 @@ def attention(
     bias = torch.where(mask, 0.0, -torch.inf) if mask.dtype == torch.bool else mask
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     return _Attention.apply(scale, query, key, value, bias)  # type: ignore[no-untyped-call]
+
+
+def _output(*inputs: Tensor) -> torch.dtype:
+    """Return the dtype of the result of query, key and value."""
+    dtype = reduce(torch.promote_types, (tensor.dtype for tensor in inputs))
+    device, mixed = inputs[0].device.type, len({tensor.dtype for tensor in inputs}) > 1
+    if mixed and dtype != torch.float64 and torch.is_autocast_enabled(device):
+        return torch.get_autocast_dtype(device)
+    return dtype
 
 
 def _fit(query: Tensor, key: Tensor, value: Tensor, *masks: Tensor) -> bool:

@@ -11,5 +11,4 @@ from attnsvm.optimizer.gradient_descent import (
 )
 from attnsvm.optimizer.regularization_path import RegularizationPath
 from attnsvm.optimizer.safe_gd import SafeGD
-from attnsvm.optimizer.shampoo import SOAP, Shampoo
 from attnsvm.optimizer.steepest import Muon, SignGD, Steepest

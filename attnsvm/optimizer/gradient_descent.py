@@ -3,22 +3,17 @@
 `gd`, `normalized_gd`, `momentum`, `polyak`, `adam` and `mirror_descent`.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from attnsvm.config import optimizer as schema
 from attnsvm.linalg import EPS
 from attnsvm.norm import Entrywise
 from attnsvm.optimizer.base import TINY, FirstOrder, OfLinearHead, Step, Velocity, broadcast, norm
 from attnsvm.parameterization import Variables
-
-Turn = Callable[[Tensor], Tensor]
-"""A linear map of a variable V (B, ...)."""
 
 
 class Descent(FirstOrder, options=schema.DescentConfig):
@@ -109,10 +104,6 @@ class Adam(FirstOrder, options=schema.AdamConfig):
         root = np.sqrt(second)
         return np.stack([eta * first / root, decay, self.eps / root], 1)
 
-    def turns(self, step: Step) -> list[tuple[Turn, Turn]]:
-        """Return for each variable the map into the basis of the squares, and back: identities."""
-        return [(torch.positive, torch.positive)] * len(step.variables)
-
     def update(self, step: Step) -> Variables:
         """Return the variables after an Adam step."""
         k = step.memory["k"] = step.memory.get("k", -1) + 1
@@ -120,14 +111,13 @@ class Adam(FirstOrder, options=schema.AdamConfig):
         sums = step.memory.setdefault(
             "means", [(Velocity(V, self.beta1), Velocity(V, self.beta2)) for V in step.variables]
         )
-        of_each = zip(step.each(), sums, self.turns(step), strict=True)
-        for (V, part, scale), (first, second), (turn, back) in of_each:
+        for (V, part, scale), (first, second) in zip(step.each(), sums, strict=True):
             m, _, log_m = first.add(part, scale)
-            v, _, log_v = second.add(turn(part).square(), 2 * scale)
+            v, _, log_v = second.add(part.square(), 2 * scale)
             eps = self.eps * (-log_v / 2).exp() if self.eps else log_v.new_zeros(())
             root = (share2 * v).sqrt() + broadcast(eps, V) + TINY
             size = step.eta * share1 * broadcast((log_m - log_v / 2).exp(), V)
-            V.sub_(back(size * turn(m) / root))
+            V.sub_(size * m / root)
         return step.variables
 
 

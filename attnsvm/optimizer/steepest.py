@@ -1,8 +1,9 @@
 """Normalised steepest descent in a norm: `optimizer=steepest | sign_gd | muon`."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import field
+from itertools import repeat
 from pathlib import Path
 
 import torch
@@ -12,6 +13,7 @@ from attnsvm.config import ConfigError
 from attnsvm.config import optimizer as schema
 from attnsvm.config.words import rows
 from attnsvm.head import Head
+from attnsvm.nn.risk import Risk
 from attnsvm.norm import norm_of
 from attnsvm.optimizer.base import TINY, FirstOrder, Step, broadcast, norm
 from attnsvm.parameterization import Variables
@@ -53,9 +55,16 @@ class Steepest(FirstOrder, options=schema.SteepestConfig):
 
     def update(self, step: Step) -> Variables:
         """Return the variables after a step; unchanged where M is zero."""
-        for V, M, part, _ in step.momenta(self.beta):
-            V.sub_(self.direction(part + self.beta * M if self.nesterov else M), alpha=step.eta)
+        for (V, M, part, _), factor in zip(
+            step.momenta(self.beta), self.factors(step.risk), strict=False
+        ):
+            along = part + self.beta * M if self.nesterov else M
+            V.sub_(self.direction(along), alpha=step.eta * factor)
         return step.variables
+
+    def factors(self, risk: Risk) -> Iterator[float]:
+        """Return the size in the norm of a step of length one, of each variable."""
+        return repeat(1.0)
 
 
 class SignGD(Steepest, options=schema.SignGDConfig):
@@ -71,7 +80,10 @@ class Muon(Steepest, options=schema.MuonConfig):
 
     M <- beta M + (1 - beta) grad,  D = (1 - beta) grad + beta M,  X = D / ||D||_F, then
     `newton_schulz_steps` times X <- a X + (b A + c A^2) X, A = X X^T; V <- V - eta X, times the
-    root of rows / columns where V has more rows. It is the published rule but for its precision:
+    root of rows / columns where V has more rows: adjust_lr_fn="original" of torch.optim.Muon, with
+    W, K and Q of the shapes (d, d), (d, m) and (d, m). In a linear classifier of K classes on
+    points in d dimensions they are (K, d), (K, m) and (d, m), without the zeros that pad them, and
+    d ends with the last entry that some point has. It is the published rule but for its precision:
     float64 instead of bfloat16, without factors for the latter, and exact where the gradient
     underflows. In five steps of Jordan's polynomial singular values of X above 0.002 come to
     between 0.68 and 1.21; smaller ones do not. With polynomial=exact all become one, or stay zero.
@@ -98,14 +110,18 @@ class Muon(Steepest, options=schema.MuonConfig):
             raise ConfigError("optimizer=muon: head.train must be false: its steps are of matrices")
 
     def direction(self, M: Tensor) -> Tensor:
-        """Return X of the momentum M, times the root of rows / columns where that is above one."""
+        """Return X of the momentum M."""
         exact = self.polynomial == "exact"
-        polar = super().direction(M) if exact else newton_schulz(M, self.polynomials)
-        return self.stretch(*M.shape[-2:]) * polar
+        return super().direction(M) if exact else newton_schulz(M, self.polynomials)
 
-    def stretch(self, rows: int, columns: int) -> float:
-        """Return the root of rows / columns where that is above one, else one."""
-        return math.sqrt(max(1.0, rows / columns))
+    def factors(self, risk: Risk) -> Iterator[float]:
+        """Return the root of rows / columns of each variable where that is above one, else one."""
+        d, widths = risk.batch.d, risk.batch.widths
+        shapes = risk.rule.shapes(d)
+        if widths != (d, d):
+            pairs = zip(widths, shapes, strict=False)
+            shapes = (widths,) if len(shapes) == 1 else tuple((p, m) for p, (_, m) in pairs)
+        return (math.sqrt(max(1.0, p / q)) for p, q in shapes)
 
 
 def newton_schulz(M: Tensor, polynomials: Sequence[Polynomial]) -> Tensor:

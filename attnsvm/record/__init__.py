@@ -7,7 +7,10 @@ here: pandas takes a second.
 from attnsvm.record.columns import STATES
 from attnsvm.record.files import (
     CorruptRecordError,
+    OtherRunError,
+    OtherVersionError,
     TooLargeError,
+    UnreadableError,
     byte_size,
     duration,
     kind_of,
@@ -26,13 +29,22 @@ from attnsvm.record.plan import (
     SweepFolder,
     begin_sweep,
     link_latest,
+    names_on_record,
     read_plan,
     recorded,
-    refuse_mixed_code,
     states,
     sweep_folder,
     unobstructed,
     write_plan,
 )
-from attnsvm.record.run import RUN_FILE, TABLES, read_run
-from attnsvm.record.state import LOCK_FILE, HeldError, RunState, locked, obstacle, run_state
+from attnsvm.record.run import RUN_FILE, TABLES, is_of, read_run
+from attnsvm.record.state import (
+    FINISHED,
+    KEPT,
+    LOCK_FILE,
+    HeldError,
+    RunState,
+    locked,
+    obstacle,
+    run_state,
+)

@@ -3,7 +3,6 @@
 All are untrusted: names and sizes are checked before anything is written or allocated.
 """
 
-import errno
 import math
 import os
 import re
@@ -26,6 +25,7 @@ from attnsvm.record.files import (
     kind_of,
     open_regular,
     refused,
+    unreadable,
 )
 
 PARTS = (".json", ".npz", ".parquet")
@@ -40,9 +40,6 @@ RATIOS = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: 1032}
 UNREADABLE_ARCHIVE = (zipfile.BadZipFile, zlib.error, ValueError, TypeError, SyntaxError, EOFError,
                       RuntimeError, OverflowError, KeyError, OSError)  # fmt: skip
 """Exceptions of zipfile and NumPy for a damaged file."""
-
-MALFORMED = (errno.EINVAL, errno.EEXIST, errno.ENOTDIR, errno.ENAMETOOLONG)
-"""Errors of the system to which names and places in a damaged archive lead."""
 
 OLDEST = (1980, 1, 1, 0, 0, 0)
 """The time of every file in an archive: equal records give equal archives."""
@@ -74,7 +71,7 @@ def unpacked(path: Path) -> Iterator[Path]:
                 name = _top_folder(found)
                 archive.extractall(place, found)  # reads no more than the size that each states
         except UNREADABLE_ARCHIVE as error:
-            if isinstance(error, OSError) and error.errno not in MALFORMED:
+            if unreadable(error):
                 raise
             must = "must be a zip archive of a record"
             raise CorruptRecordError(f"{path}: {error}; {must}") from error

@@ -33,21 +33,66 @@ CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 class CorruptRecordError(RuntimeError):
-    """A file differs from what was written: it is reported and not used."""
+    """A record cannot be used: it is reported, and its run is in this `state`.
+
+    An error of this class itself: a file differs from what was written.
+    """
+
+    state = "corrupt"
 
 
 class TooLargeError(CorruptRecordError):
     """A file or a table is larger than what is read here; it may be as it was written."""
 
+    state = "too_large"
+
+
+class OtherVersionError(CorruptRecordError):
+    """A record has a form or fields that this version does not know; it may be as it was."""
+
+    state = "other_version"
+
+
+class UnreadableError(CorruptRecordError):
+    """The system cannot read a record now; it may be as it was written."""
+
+    state = "unreadable"
+
+
+class OtherRunError(CorruptRecordError):
+    """A folder holds the record of another run than its name or its command says."""
+
+    state = "other_run"
+
+
+MALFORMED = (errno.EINVAL, errno.EEXIST, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EOVERFLOW)
+"""Errors of the system to which names, places and sizes in a damaged file lead."""
+
+
+def unreadable(error: BaseException) -> bool:
+    """Whether an error says that the system cannot read now, not that the content is damaged."""
+    damaged = (FileNotFoundError, NotADirectoryError)
+    system = isinstance(error, OSError) and error.errno not in (None, *MALFORMED)
+    return (system and not isinstance(error, damaged)) or isinstance(error, MemoryError)
+
 
 @contextmanager
 def refused(begin: str, *kinds: type[Exception]) -> Iterator[None]:
-    """Raise CorruptRecordError, its message after `begin`, for these kinds of error too."""
+    """Raise CorruptRecordError for these kinds of error, UnreadableError if the system caused one.
+
+    Their message, and that of every CorruptRecordError, is after `begin`.
+    """
+    caught: tuple[type[Exception], ...] = (OSError, MemoryError, *kinds)
     try:
         yield
     except CorruptRecordError as error:
         raise type(error)(f"{begin}{error}") from error
-    except kinds as error:
+    except caught as error:
+        if unreadable(error):
+            place = begin or f"{getattr(error, 'filename', None) or 'file system'}: "
+            raise UnreadableError(f"{place}cannot be read now ({reason_of(error)})") from error
+        if not isinstance(error, kinds):
+            raise
         raise CorruptRecordError(f"{begin}{type(error).__name__}: {reason_of(error)}") from error
 
 

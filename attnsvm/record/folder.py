@@ -7,13 +7,14 @@ be proved again) and `run.json` (identity, provenance, sha256 of the other files
 """
 
 import hashlib
+import os
 import shutil
 import tempfile
 import traceback
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -33,6 +34,9 @@ from attnsvm.record.schema import RunRecord, read_history, read_trials
 
 ROW_GROUP = 2**17
 """Rows of a row group, the unit in which Parquet is written and read."""
+
+BESIDE = ".rerun"
+"""Name of the folder, in that of a run, of a record that is made again."""
 
 LEVEL = 1
 """Compression level; a higher one takes 4 times as long and saves 7 %."""
@@ -115,10 +119,6 @@ def array_writer(
                     shutil.copyfileobj(spool, member)
 
 
-UNREADABLE = (files.CorruptRecordError, OSError, KeyError, TypeError, ValueError)
-"""Exceptions raised when a record that is damaged or unreadable is read."""
-
-
 def write(folder: Path, parts: Iterable[RunRecord], origin: Mapping[str, Any]) -> None:
     """Write a record in parts to `folder`, `run.json` last.
 
@@ -162,6 +162,38 @@ def write(folder: Path, parts: Iterable[RunRecord], origin: Mapping[str, Any]) -
     files.write_json(folder / RUN_FILE, {**origin, **outcome})
 
 
+def beside(folder: Path) -> Path:
+    """Return a new folder in that of a run, for the record that is to replace the one there.
+
+    FileExistsError if something else than a folder lies in its place.
+    """
+    place = folder / BESIDE
+    if files.kind_of(place) == "a folder":  # a pipe would block for ever
+        shutil.rmtree(place, ignore_errors=True)
+    place.mkdir()
+    return place
+
+
+def replace_by_complete(folder: Path) -> None:
+    """Replace the record in `folder` by that in its folder `BESIDE`; remove an incomplete one.
+
+    `run.json` is moved last: after a crash in between, the next call goes on.
+    """
+    place = folder / BESIDE
+    if files.kind_of(place) != "a folder":
+        return
+    try:
+        complete = read_run(place)["state"] == "done"
+    except FileNotFoundError:
+        complete = False
+    except files.CorruptRecordError:
+        return
+    for name in (*TABLES, RUN_FILE) if complete else ():
+        with suppress(FileNotFoundError):
+            os.replace(place / name, folder / name)
+    shutil.rmtree(place, ignore_errors=True)
+
+
 def write_failure(
     folder: Path, origin: Mapping[str, Any], error: BaseException, state: str = "failed"
 ) -> None:
@@ -181,13 +213,16 @@ def read_record(folder: Path) -> tuple[RunRecord, dict[str, Any]]:
     """Return the record in `folder` and the content of its `run.json`, checksums verified."""
     run, solutions = read_run(folder), read_solutions(folder)
     trials, history = (table.to_pandas() for table in read_tables(folder, run))
-    return RunRecord(trials, history, solutions, run["timings_s"]), run
+    with files.verified(folder / TABLES[0], run["files"][TABLES[0]]) as stream:
+        lacking = frozenset(trials).difference(pq.read_schema(stream).names)
+    return RunRecord(trials, history, solutions, run["timings_s"], lacking), run
 
 
 def read_solutions(folder: Path) -> dict[str, np.ndarray]:
     """Return the arrays of the record in `folder`, checksum verified.
 
-    FileNotFoundError without `run.json`; CorruptRecordError if a file is missing or differs.
+    FileNotFoundError without `run.json`; CorruptRecordError if a file is missing or differs, and
+    the other errors of `read_run`.
     """
     run = read_run(folder)
     if run["state"] != "done":
@@ -195,7 +230,11 @@ def read_solutions(folder: Path) -> dict[str, np.ndarray]:
             f"{folder}: the run is {run['state']}, it has no arrays and no tables"
         )
     path = folder / TABLES[2]
-    with files.verified(path, run["files"][path.name]) as stream, files.refused(f"{path}: "):
+    with (
+        files.refused(""),
+        files.verified(path, run["files"][path.name]) as stream,
+        files.refused(f"{path}: "),
+    ):
         return read_arrays(stream)
 
 
@@ -205,15 +244,17 @@ def read_tables(
     """Return trials and history of the run in `folder`, whose `run.json` holds `run`.
 
     All checksums are verified, also those of the arrays, which are not returned. Each of the tables
-    needs at most `room` bytes of memory, by default half of it, else CorruptRecordError.
+    needs at most `room` bytes of memory, by default half of it, else TooLargeError. Raises as
+    `read_solutions`.
     """
     room = files.usable_memory() // 2 if room is None else room
-    with files.verified(folder / TABLES[2], run["files"][TABLES[2]]):
-        pass
     contents = []
-    for name in TABLES[:2]:
-        with files.verified(folder / name, run["files"][name], room) as stream:
-            contents.append(stream.read())
+    with files.refused(""):
+        with files.verified(folder / TABLES[2], run["files"][TABLES[2]]):
+            pass
+        for name in TABLES[:2]:
+            with files.verified(folder / name, run["files"][name], room) as stream:
+                contents.append(stream.read())
     with files.refused(f"{folder}/"):
         trials = read_trials(contents[0], run, room)
         return trials, read_history(contents[1], trials, room)

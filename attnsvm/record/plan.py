@@ -5,25 +5,34 @@ import os
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from attnsvm.config import ConfigError
-from attnsvm.config.sources import code_digest
+from attnsvm.config import ConfigError, RunConfig
 from attnsvm.record.files import (
     CorruptRecordError,
     kind_of,
     read_json,
+    refused,
     remove_orphans,
     shortened,
     write_atomically,
     write_json,
 )
-from attnsvm.record.run import OTHER_VERSION, PLAIN, RUN_FILE, holds
-from attnsvm.record.state import LOCK_FILE, HeldError, RunState, locked, obstacle, run_state
+from attnsvm.record.run import PLAIN, RUN_FILE, holds, is_of
+from attnsvm.record.state import (
+    FINISHED,
+    KEPT,
+    LOCK_FILE,
+    HeldError,
+    RunState,
+    locked,
+    obstacle,
+    run_state,
+)
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +40,9 @@ PLAN_FILE = "sweep.json"
 
 LATEST = Path("multirun/latest")
 """A link to the folder of the last run or sweep that was started from the current folder."""
+
+SIGNATURE = len("-0123456789ab")
+"""Characters at the end of a folder's name that are of the signature of its run."""
 
 MAX_RUNS = 100_000
 """Largest number of runs of a sweep."""
@@ -91,11 +103,13 @@ def begin_sweep(
     cells: Mapping[str, list[str]],
     fields: Mapping[str, Mapping[str, Any]],
     composed: str,
+    rerun: bool = False,
 ) -> dict[str, list[str]]:
     """Write the plan of a sweep, remove orphaned files, and return the pending cells.
 
     `cells` and `fields` are those of `write_plan`; `composed` is the config of the sweep, for
-    `multirun.yaml`. Raises as `locked`, HeldError after SWEEP_S seconds.
+    `multirun.yaml`; `rerun` is whether stale records are to be made again. No other record that may
+    be of worth is pending. Raises as `locked`, HeldError after SWEEP_S seconds.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder, SWEEP_S):
@@ -104,13 +118,41 @@ def begin_sweep(
         link_latest(folder)
         for below in (folder, folder / "figures", folder / "tables"):
             remove_orphans(below)
-    found = {name: run_state(folder / name).state for name in cells}
+    found = {name: run_state(folder / name) for name in cells}
     for name, state in found.items():
-        if state == "done":
+        if state.finished:
             tidy(folder / name)
-    counts = ", ".join(f"{n} {state}" for state, n in sorted(Counter(found.values()).items()))
+        elif state.state in KEPT:
+            log.error("%s: %s: %s; nothing is replaced", name, state.state, state.reason)
+    counted = Counter(state.state for state in found.values())
+    counts = ", ".join(f"{n} {state}" for state, n in sorted(counted.items()))
     log.info("%d runs: %s in %s", len(cells), counts, folder)
-    return {n: cell for n, cell in cells.items() if found[n] not in ("done", "running")}
+    kept = {*KEPT, "running"} - ({"stale"} if rerun else set())
+    return {name: cell for name, cell in cells.items() if found[name].state not in kept}
+
+
+def names_on_record(
+    folder: Path, configs: Mapping[str, RunConfig], rerun: bool = False
+) -> dict[str, str]:
+    """Return, of each run by its name, the folder below `folder` with its finished record.
+
+    It is that of the name, unless there is no finished record, and a version of attnsvm that named
+    the run differently has finished it. With `rerun` a stale record of another name is left alone.
+    """
+    names = dict(zip(configs, configs, strict=True))
+    others: dict[str, list[Path]] = {}
+    for path in recorded(folder):
+        if path.name not in configs:
+            others.setdefault(path.name[:-SIGNATURE], []).append(path)
+    kept = {*FINISHED, "unreadable"} - ({"stale"} if rerun else set())
+    for name, config in configs.items() if others else ():
+        near = others.get(name[:-SIGNATURE], [])
+        if near and not run_state(folder / name, verify=False).finished:
+            states = {path.name: run_state(path) for path in near}
+            for other, state in states.items():
+                if state.state in kept and state.run and is_of(state.run, config):
+                    names[name] = other
+    return names
 
 
 def unobstructed(folder: Path, cells: Mapping[str, list[str]]) -> dict[str, list[str]]:
@@ -148,15 +190,14 @@ def read_plan(directory: Path) -> Plan:
     """Return the plan of the sweep in `directory`; one without runs if it has none.
 
     CorruptRecordError if it differs from what was written, has another form, or names folders
-    outside of the sweep's.
+    outside of the sweep's; UnreadableError if it cannot be read now.
     """
     path = directory / PLAN_FILE
     try:
-        content = read_json(path)
+        with refused(""):
+            content = read_json(path)
     except (FileNotFoundError, NotADirectoryError):
         return Plan()
-    except OSError as error:
-        raise CorruptRecordError(f"{path}: cannot be read ({error.strerror})") from error
     runs, command = content.get("runs"), content.get("command")
     if not (isinstance(runs, dict) and runs and all(holds(v, list[str]) for v in runs.values())):
         raise CorruptRecordError(f"{path}: runs: must be lists of overrides by folder name")
@@ -185,42 +226,23 @@ def _fields(given: Any, path: Path) -> dict[str, dict[str, Any]]:
     raise CorruptRecordError(f"{path}: fields: must be words and numbers by field")
 
 
-def refuse_mixed_code(folder: Path, extensions: Iterable[list[str]]) -> None:
-    """Raise ConfigError if the sweep's folder holds records that other code made.
-
-    `extensions` are the extension packages of every run that is to be added.
-    """
-    here = {code_digest("attnsvm", *names) for names in extensions}
-    found = [run_state(path.parent, verify=False) for path in folder.glob(f"*/{RUN_FILE}")]
-    runs = (one.run for one in found if one.state == "done" and one.run["code"] not in here)
-    others = Counter(shortened(f"version {r['version']}, code {r['code']}", 60) for r in runs)
-    others.update("another version" for one in found if one.reason.endswith(OTHER_VERSION))
-    if others:
-        listed = "; ".join(f"{n} of {code}" for code, n in others.most_common(3))
-        raise ConfigError(
-            f"{folder}: holds records made by other code ({listed}). Choose another folder with "
-            f"hydra.sweep.dir=DIR, or move this folder away, or allow both codes with "
-            f"mixed_code=true"
-        )
-
-
 def recorded(directory: Path) -> list[Path]:
     """Return the folders below `directory` with a record, whatever lies in the place of it."""
     try:
         folders = sorted(directory.iterdir())
-    except NotADirectoryError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
     return [one for one in folders if one.is_dir() and kind_of(one / RUN_FILE) != "nothing"]
 
 
 @dataclass(frozen=True)
 class SweepFolder:
-    """A folder with the folders of its runs, its plan, and what is wrong with that, else ""."""
+    """A folder with the folders of its runs, its plan, and the state of that if it has none."""
 
     directory: Path
     runs: list[Path]
     plan: Plan
-    damage: str = ""
+    damage: RunState | None = None
 
 
 def sweep_folder(directory: Path) -> SweepFolder:
@@ -236,9 +258,9 @@ def sweep_folder(directory: Path) -> SweepFolder:
     if kind_of(directory / RUN_FILE) != "nothing":
         return SweepFolder(directory, [directory.resolve()], Plan())  # "." has no name
     try:
-        plan, damage = read_plan(directory), ""
+        plan, damage = read_plan(directory), None
     except CorruptRecordError as error:
-        plan, damage = Plan(), shortened(error)
+        plan, damage = Plan(), RunState(error.state, shortened(error))
     runs = [directory / name for name in plan.runs] or recorded(directory)
     if not runs and not damage:
         raise FileNotFoundError(f"{directory}: holds no sweep and no record of a run; {must}")
@@ -248,5 +270,5 @@ def sweep_folder(directory: Path) -> SweepFolder:
 def states(directory: Path) -> dict[str, RunState]:
     """Return the state of every run of `sweep_folder`, and that of its plan if it is damaged."""
     found = sweep_folder(directory)
-    damaged = {PLAN_FILE: RunState("corrupt", found.damage)} if found.damage else {}
+    damaged = {PLAN_FILE: found.damage} if found.damage else {}
     return damaged | {run.name: run_state(run) for run in sorted(found.runs)}

@@ -13,7 +13,7 @@ from attnsvm.config import RunConfig
 from attnsvm.config.identity import extension_code, option_names, result_fields, signature
 from attnsvm.config.probe import described_quantities
 from attnsvm.config.sources import code_digest
-from attnsvm.config.version import __version__
+from attnsvm.config.version import FORMAT, NUMBERS, __version__
 
 SLURM = {
     "job": "SLURM_JOB_ID",
@@ -28,6 +28,8 @@ PACKAGES = ("torch", "numpy", "scipy", "cvxpy", "hydra-core", "pandas", "pyarrow
 def provenance(config: RunConfig, command: list[str]) -> dict[str, Any]:
     """Return identity, config, versions and hardware of a run that was started by `command`."""
     return {
+        "format": FORMAT,
+        "numbers": NUMBERS,
         "signature": signature(config),
         "config": result_fields(config),
         "options": option_names(config),

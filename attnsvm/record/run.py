@@ -1,5 +1,6 @@
 """The content of `run.json`, read and checked in one place."""
 
+import copy
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
@@ -8,11 +9,29 @@ from types import NoneType, SimpleNamespace, UnionType
 from typing import Any, Literal, get_args, get_origin
 
 from attnsvm.config import ConfigError, Quantity
+from attnsvm.config.fields import check_fields, values_before
+from attnsvm.config.identity import (
+    OWN_PROBES,
+    digest,
+    digest_before_formats,
+    extension_code,
+    named_files,
+    option_names,
+    result_fields,
+    schemas_of,
+)
 from attnsvm.config.probe import MAX_NAME, MAX_TEXT, ProbeConfig, described_quantities
-from attnsvm.config.run import GROUPS, PROBES, SECTIONS, WITHOUT_EFFECT, RunConfig
+from attnsvm.config.run import GROUPS, SECTIONS, WITHOUT_EFFECT, RunConfig
 from attnsvm.config.sources import package_of
+from attnsvm.config.version import FORMAT, NUMBERS
 from attnsvm.record.columns import columns_digest, probe_columns
-from attnsvm.record.files import CorruptRecordError, read_json, shortened
+from attnsvm.record.files import (
+    CorruptRecordError,
+    OtherVersionError,
+    read_json,
+    refused,
+    shortened,
+)
 
 RUN_FILE = "run.json"
 TABLES = ("trials.parquet", "history.parquet", "solutions.npz")
@@ -46,7 +65,11 @@ FIELDS: Mapping[str, Any] = {
     "probes": dict[str, dict[str, str]],
     "overrides": list[str],
     "started_s": float,
+    **dict.fromkeys(("format", "numbers"), int),
 }
+BEFORE_FORMATS: Mapping[str, Any] = {"format": 1, "numbers": 0}
+"""The fields that records have had since they have a format, with the value of older ones."""
+
 DONE: Mapping[str, Any] = {
     **dict.fromkeys(("wanted", "drawn", "accepted"), int),
     "statuses": dict[str, int],
@@ -80,23 +103,102 @@ def holds(value: Any, kind: Any) -> bool:
 def read_run(folder: Path) -> dict[str, Any]:
     """Return the content of the `run.json` in `folder`, every field of its declared type.
 
-    FileNotFoundError if there is none; CorruptRecordError if it is not what was written, lacks a
-    field, has one of another type, or is of another version: its config has other fields.
+    A field of the config that it lacks has its `values_before`; `as_written` is the config without
+    these, and `stale` says why a finished run may have other numbers in this version, else "".
+    FileNotFoundError if there is no file; UnreadableError if it cannot be read now;
+    OtherVersionError if this version does not know its format or its config; CorruptRecordError if
+    it is not what was written.
     """
     path = folder / RUN_FILE
-    run = read_json(path, MAX_RUN_BYTES)
+    with refused(""):
+        run = {**BEFORE_FORMATS, **read_json(path, MAX_RUN_BYTES)}
     try:
+        if holds(run["format"], int) and run["format"] != FORMAT:
+            must = f"must be {FORMAT}, {OTHER_VERSION}"
+            raise OtherVersionError(f"{path}: format={run['format']}: {must}")
         _check_fields(run, FIELDS)
         _check_fields(run, DONE if run["state"] == "done" else NOT_DONE)
-        config = recorded_config(run)
-        if set(run["extension_code"]) != set(config.extensions):
+        run, config = _of_this_version(run, path)
+        if set(run["extension_code"]) != set(run["config"]["extensions"]):
             raise ConfigError("extension_code: must name the packages of config.extensions")
-        _check_probes(run["probes"], config.probe)
         if run["state"] == "done":
             _check_result(run)
-    except Exception as wrong:  # a check of the schema may raise any for what nobody wrote
+            run["stale"] = _stale(run, config)
+    except (OtherVersionError, MemoryError):
+        raise
+    except Exception as wrong:  # a check may raise any for what nobody wrote
         raise CorruptRecordError(f"{path}: {wrong}") from wrong
     return run
+
+
+def _of_this_version(run: dict[str, Any], path: Path) -> tuple[dict[str, Any], RunConfig]:
+    """Return a `run.json` with the fields of the config that it lacks, and the config.
+
+    OtherVersionError if the config is none of this version.
+    """
+    try:
+        _check_names(run["options"], set(GROUPS), "options")
+        run = {**run, "config": _completed(run), "as_written": run["config"]}
+        config = recorded_config(run)
+        _check_probes(run["probes"], config.probe)
+    except Exception as wrong:  # what the schema raises for what it does not know
+        raise OtherVersionError(f"{path}: {wrong}, {OTHER_VERSION}") from wrong
+    return run, config
+
+
+def _completed(run: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the config of a `run.json` with the fields that it lacks."""
+    config = _with_before(RunConfig, run["config"])
+    config = {name: value for name, value in config.items() if name not in WITHOUT_EFFECT}
+    _check_names(config, NAMES, "config")
+    _check_fields(config, CONFIG, "config.")
+    for name, schema in schemas_of(run["options"]).items():
+        config[name] = _with_before(schema, config[name])
+    config["probe"] = {
+        name: _with_before(OWN_PROBES.get(str(fields.get("_target_"))), fields)
+        for name, fields in config["probe"].items()
+    }
+    return config
+
+
+def _with_before(schema: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    before = values_before(schema) if schema else {}
+    return {**copy.deepcopy(dict(before)), **given}
+
+
+def identity(run: Mapping[str, Any]) -> str:
+    """Return the signature of the run of a `run.json` in this version; "" if it is not known.
+
+    The signature of older records has all fields, and so another one after each change of the
+    schema. It shows whether the files that the config names are here as they were.
+    """
+    code = run["extension_code"]
+    named = digest(run["config"], run["options"], code)
+    before = digest_before_formats(run["as_written"], code, run["version"])
+    return named if run["signature"] in (named, before) else ""
+
+
+def is_of(run: Mapping[str, Any], config: RunConfig) -> bool:
+    """Whether a `run.json` is that of a run of this config.
+
+    If a file that the config names is not here, its path counts and not its content.
+    """
+    fields, options, code = result_fields(config), option_names(config), extension_code(config)
+    if all(content is not None for *_, content in named_files(fields)):
+        return identity(run) == digest(fields, options, code)
+    recorded = run["config"], run["options"], run["extension_code"]
+    return digest(*recorded, contents=False) == digest(fields, options, code, contents=False)
+
+
+def _stale(run: Mapping[str, Any], config: RunConfig) -> str:
+    """Return why the numbers of a finished run may differ from those of this version; else ""."""
+    if run["numbers"] != NUMBERS:
+        return f"its numbers are of version {run['numbers']}, those of this code of {NUMBERS}"
+    ours = {name: one for name, one in config.probe.items() if isinstance(one, ProbeConfig)}
+    probes = run["probes"] | described_quantities(ours)
+    if run.get("columns") != columns_digest(run["config"], probes):
+        return "its columns are not those of this version"
+    return ""
 
 
 def _check_fields(run: Mapping[str, Any], fields: Mapping[str, Any], place: str = "") -> None:
@@ -121,9 +223,6 @@ def _check_result(run: Mapping[str, Any]) -> None:
             f"statuses={_start(statuses)}: must count drawn={run['drawn']} instances, "
             f"accepted={run['accepted']} of them ok"
         )
-    columns = columns_digest(run["config"], run["probes"])
-    if run.get("columns", columns) != columns:  # absent from the oldest records
-        raise ConfigError(f"columns={_start(run['columns'])}: must be {columns}, {OTHER_VERSION}")
 
 
 # --- the config -----------------------------------------------------------------------------------
@@ -136,18 +235,14 @@ CONFIG: Mapping[str, Any] = {
 }
 """The types of the fields of the config that are not checked by `RunConfig` itself."""
 
-OF_PROBES = {vars(schema)["_target_"]: schema for schema in PROBES.own.values()}
-
 
 def recorded_config(run: Mapping[str, Any]) -> RunConfig:
     """Return the config of a `run.json`, built anew: its schema checks every field.
 
-    A plug-in, whose code is not run, is a namespace of its fields.
+    Rules between fields are not checked: they may have been others. A plug-in, whose code is not
+    run, is a namespace of its fields.
     """
     config, options = run["config"], run["options"]
-    _check_names(config, NAMES, "config")
-    _check_names(options, set(GROUPS), "options")
-    _check_fields(config, CONFIG, "config.")
     packages = config["extensions"]
     parts = {name: _built(schema, config[name], name) for name, schema in SECTIONS.items()}
     for group, schemas in GROUPS.items():
@@ -156,16 +251,16 @@ def recorded_config(run: Mapping[str, Any]) -> RunConfig:
     parts["probe"] = probes = dict[str, Any]()
     for name, given in config["probe"].items():
         _check_word(name, "config.probe")
-        schema = OF_PROBES.get(str(given.get("_target_")))
+        schema = OWN_PROBES.get(str(given.get("_target_")))
         probes[name] = _option(given, schema, name, f"probe.{name}", packages)
     stated = {name: run[name] for name in ("sweep", "question", "device")}
-    return RunConfig(**{**config, **parts, **stated})
+    return _checked(RunConfig, {**_with_before(RunConfig, {}), **config, **parts, **stated})
 
 
 def _check_names(given: Mapping[str, Any], known: set[str], place: str) -> None:
     for name in sorted(known ^ set(given)):
         what = "missing" if name in known else "unknown field"
-        raise ConfigError(f"{place}.{name}: {what}, {OTHER_VERSION}")
+        raise ConfigError(f"{place}.{name}: {what}")
 
 
 def _option(
@@ -190,12 +285,17 @@ def _option(
 
 
 def _built(schema: type, given: Mapping[str, Any], name: str) -> Any:
-    """Return a section of the config, which its schema checks."""
+    """Return a section of the config, of which each field is checked."""
     _check_names(given, {f.name for f in dataclasses.fields(schema)}, f"config.{name}")
-    try:
-        return schema(**given)
-    except ConfigError as error:
-        raise ConfigError(f"config.{error}") from error
+    return _checked(schema, given, f"config.{name}.")
+
+
+def _checked(schema: type, fields: Mapping[str, Any], place: str = "config.") -> Any:
+    """Return an object of a schema with these fields, of which each is checked by itself."""
+    part: Any = object.__new__(schema)
+    vars(part).update(fields)
+    check_fields(part, place)
+    return part
 
 
 def _check_word(name: str, place: str) -> None:
@@ -215,8 +315,4 @@ def _check_probes(columns: Mapping[str, Mapping[str, str]], probes: Mapping[str,
         if not (sound and known and set(stated) == {"meaning", "unit"}):
             words = ", ".join(probes) or "none"
             raise ConfigError(f"probes.{name}: must be a column of {words}, meaning and unit")
-        if declared.get(name, stated) != stated:
-            raise ConfigError(f"probes.{name}: must be {declared[name]}")
-    for name in declared.keys() - columns.keys():
-        raise ConfigError(f"probes.{name}: missing, {OTHER_VERSION}")
     probe_columns({name: Quantity(one["meaning"], one["unit"]) for name, one in columns.items()})

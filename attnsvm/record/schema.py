@@ -16,7 +16,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from attnsvm.record.columns import LAYER_KEY, TRIAL_COLUMNS, Column, further_columns, key_columns
-from attnsvm.record.files import CorruptRecordError, TooLargeError, byte_size, refused, shortened
+from attnsvm.record.files import (
+    CorruptRecordError,
+    OtherVersionError,
+    TooLargeError,
+    byte_size,
+    refused,
+    shortened,
+)
 from attnsvm.record.run import OTHER_VERSION
 
 
@@ -33,6 +40,8 @@ class RunRecord:
     history: pd.DataFrame
     solutions: Mapping[str, np.ndarray]
     timings: Mapping[str, float] = field(default_factory=dict)
+    lacking: frozenset[str] = frozenset()
+    """Columns of `trials` that are empty, as the record is older than they are."""
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
@@ -106,6 +115,10 @@ WORD_LENGTH = 100
 CODECS = ("SNAPPY", "UNCOMPRESSED")
 """Codecs of a record: they shrink data by a factor of 22 at most."""
 
+NECESSARY = {"seed", "status", "step", "quantity", "value", *(one.name for one in LAYER_KEY)}
+NECESSARY |= {one.name for one in TRIAL_COLUMNS if one.dtype in ("int64", "bool")}
+"""Columns that every record has; another one is empty in the records that are older than it."""
+
 FILLED = {one.name for one in TRIAL_COLUMNS if one.dtype not in OPTIONAL}
 FILLED |= {"seed", "step", "quantity", *(one.name for one in LAYER_KEY)}
 """Columns in which every row has a value."""
@@ -131,11 +144,12 @@ def history_schema(step: pa.DataType, *key: str) -> pa.Schema:
 def read_trials(content: bytes, run: Mapping[str, Any], room: int) -> pa.Table:
     """Return the table of the instances that `run.json` counts, of at most `room` bytes.
 
-    Its columns are those of the schema, each of its type; each instance is there once.
+    Its columns are those of the schema, each of its type; each instance is there once. A column
+    that an older record lacks is empty.
     """
     with refused("trials.parquet: ", *UNREADABLE_TABLE):
         schema = trial_schema(*further_columns(run["config"], run["probes"]))
-        table = _read(content, schema, room)
+        table = _read(content, schema, room, older=bool(run.get("stale")))
         if len(table) != run["drawn"]:
             raise CorruptRecordError(f"has {len(table)} rows; must have drawn={run['drawn']}")
         counts = {
@@ -168,23 +182,27 @@ def _distinct(table: pa.Table, key: Sequence[str]) -> pa.Table:
     return table.select(key).group_by(key, use_threads=False).aggregate([])
 
 
-def _read(content: bytes, schema: pa.Schema, room: int) -> pa.Table:
+def _read(content: bytes, schema: pa.Schema, room: int, older: bool = False) -> pa.Table:
     """Return the rows of the file in `content`, whose columns must be those of `schema`.
 
-    A word is stored once and named by many rows, each of which may need its bytes in memory. So
-    words are read as numbers of a dictionary, and their lengths are added before they are copied.
+    An `older` record may lack those that are not NECESSARY, which are then empty. A word is stored
+    once and named by many rows, each of which may need its bytes in memory. So words are read as
+    numbers of a dictionary, and their lengths are added before they are copied.
     """
     found = pq.read_schema(pa.BufferReader(content))
-    for column in sorted(set(found.names) ^ set(schema.names)):
-        what = "unknown" if column in found.names else "missing"
-        raise CorruptRecordError(f"column {column} {what}, {OTHER_VERSION}")
+    known, there = set(schema.names), set(found.names)
+    lacking = known - there
+    for column in sorted((there - known) | (lacking & NECESSARY if older else lacking)):
+        what = "unknown" if column in there else "missing"
+        raise OtherVersionError(f"column {column} {what}, {OTHER_VERSION}")
     if len(set(found.names)) < len(found.names):
         raise CorruptRecordError("has a column twice")
-    for one in schema:
+    present = [one for one in schema if one.name in found.names]
+    for one in present:
         kind = found.field(one.name).type
         if kind != one.type and not {kind, one.type} <= {pa.string(), pa.large_string()}:
             raise CorruptRecordError(f"column {one.name} is {kind}; must be {one.type}")
-    words = [field.name for field in schema if pa.types.is_large_string(field.type)]
+    words = [field.name for field in present if pa.types.is_large_string(field.type)]
     file = pq.ParquetFile(pa.BufferReader(content), pre_buffer=False, read_dictionary=words)
     footer = file.metadata
     if footer.num_rows > MAX_ROWS:
@@ -193,13 +211,17 @@ def _read(content: bytes, schema: pa.Schema, room: int) -> pa.Table:
         for codec in {group.column(place).compression for place in range(footer.num_columns)}:
             if codec not in CODECS:
                 raise CorruptRecordError(f"{codec}; must be {CODECS[0]}")
-    needed = 8 * footer.num_rows * footer.num_columns
+    needed = 8 * footer.num_rows * max(footer.num_columns, len(schema))
     _check_room(needed, room)
     table = file.read(use_threads=False)
     table.validate(full=True)  # also that words are UTF-8
     chunks = (part for name in words for part in table[name].chunks)
     lengths = (pc.take(pc.binary_length(part.dictionary), part.indices) for part in chunks)
     _check_room(needed + sum(pc.sum(of_rows).as_py() or 0 for of_rows in lengths), room)
+    for one in schema:
+        if one not in present:
+            empty = "" if pa.types.is_large_string(one.type) else None
+            table = table.append_column(one, pa.repeat(pa.scalar(empty, one.type), len(table)))
     table = table.select(schema.names).cast(schema)  # without the metadata of the file
     for name in FILLED & set(schema.names):
         if table[name].null_count:

@@ -16,15 +16,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from attnsvm.config import RunConfig
+from attnsvm.config.words import MEANINGS
 from attnsvm.record.files import (
     CorruptRecordError,
+    OtherRunError,
+    OtherVersionError,
+    TooLargeError,
+    UnreadableError,
     kind_of,
     open_handle,
     open_regular,
+    refused,
     shortened,
+    unreadable,
     verified,
 )
-from attnsvm.record.run import RUN_FILE, TABLES, read_run
+from attnsvm.record.run import RUN_FILE, TABLES, is_of, read_run
 
 LOCK_FILE = ".lock"
 MAX_LOCK_BYTES = 2**9
@@ -127,6 +135,12 @@ def _owner(path: Path) -> str:
     return text if text.startswith("process ") and text.isprintable() else "an unknown process"
 
 
+FINISHED = ("done", "stale")
+"""States of a run whose record has results."""
+
+KEPT = (*FINISHED, "other_version", "other_run", "unreadable")
+"""States of a run whose record may be of worth: it is not replaced unless that is asked for."""
+
 FOLDER_OR_NOTHING = ("a folder", "nothing")
 FILES = (RUN_FILE, *TABLES, LOCK_FILE)
 WRITTEN_BY_HYDRA = (".log", ".yaml")
@@ -136,21 +150,27 @@ WRITTEN_BY_HYDRA = (".log", ".yaml")
 class RunState:
     """State of the run of a folder, one of `STATES`; and why it is not done, in one line.
 
-    `run` is the content of its `run.json`, empty if that is missing or corrupt.
+    `run` is the content of its `run.json`, empty if that is missing or not read.
     """
 
     state: str
     reason: str = ""
     run: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def finished(self) -> bool:
+        """Whether its record has results."""
+        return self.state in FINISHED
+
 
 def run_state(folder: Path, verify: bool = True) -> RunState:
     """Return the state of the run in `folder`; `verify` checks the checksums of the tables."""
-    if kind_of(folder) not in FOLDER_OR_NOTHING:
-        return RunState("corrupt", obstacle(folder))
+    if (kind := kind_of(folder)) not in FOLDER_OR_NOTHING:
+        hidden = kind == "out of reach"
+        return RunState("unreadable" if hidden else "corrupt", obstacle(folder))
     found = _on_record(folder, verify)
     try:
-        if found.state == "done" or (lock := holder(folder)) is None:
+        if found.state in KEPT or (lock := holder(folder)) is None:
             return found
     except CorruptRecordError as error:
         return RunState("corrupt", shortened(error), found.run)
@@ -159,7 +179,7 @@ def run_state(folder: Path, verify: bool = True) -> RunState:
     owner, lives = lock
     if lives:
         return RunState("running", owner, found.run)
-    if (finished := _on_record(folder, verify)).state == "done":  # it finished since the first test
+    if (finished := _on_record(folder, verify)).finished:  # it finished since the first test
         return finished
     return RunState("lost", f"{owner}: gone without a record", found.run)
 
@@ -170,18 +190,30 @@ def _on_record(folder: Path, verify: bool) -> RunState:
         run = read_run(folder)
         named = re.search(r"-([0-9a-f]{12})$", folder.name)  # the start of its signature
         if named is not None and not run["signature"].startswith(named[1]):
-            return RunState("corrupt", shortened(f"{folder}: holds the record of another run"), run)
+            raise OtherRunError(f"{folder}: holds the record of another run")
         if run["state"] != "done":
             return RunState(run["state"], shortened(run["reason"]), run)
-        for name in TABLES if verify else ():
-            with verified(folder / name, run["files"][name]):
-                pass
+        with refused(""):
+            for name in TABLES if verify else ():
+                with verified(folder / name, run["files"][name]):
+                    pass
     except (FileNotFoundError, NotADirectoryError):
-        message = obstacle(folder)
-        return RunState("corrupt" if message else "missing", message or "no record on disk")
-    except (CorruptRecordError, OSError) as error:
-        return RunState("corrupt", shortened(error), run)
-    return RunState("done", "", run)
+        return _unrecorded(folder)
+    except CorruptRecordError as error:
+        larger = isinstance(error, TooLargeError)  # than any record is
+        return RunState("corrupt" if larger else error.state, shortened(error), run)
+    return RunState("stale" if run["stale"] else "done", run["stale"], run)
+
+
+def _unrecorded(folder: Path) -> RunState:
+    """Return the state of a run without `run.json`."""
+    try:
+        os.listdir(folder)
+    except OSError as error:
+        if unreadable(error):
+            return RunState("unreadable", shortened(error))
+    message = obstacle(folder)
+    return RunState("corrupt" if message else "missing", message or "no record on disk")
 
 
 def obstacle(folder: Path) -> str:
@@ -212,3 +244,18 @@ def refuse_obstacle(folder: Path) -> None:
     """Raise CorruptRecordError where something keeps a run from writing to its folder."""
     if message := obstacle(folder):
         raise CorruptRecordError(message)
+
+
+def refuse_kept(folder: Path, found: RunState, config: RunConfig) -> None:
+    """Raise where `folder` has a record, in the state `found`, that a run must not replace.
+
+    OtherRunError for that of another run than the one of `config`; OtherVersionError or
+    UnreadableError for one that cannot be used here or now.
+    """
+    whole = found.finished or found.state == "corrupt"
+    if found.run and whole and not is_of(found.run, config):
+        must = "must be a folder without one: its config, its files or its plug-ins are others"
+        raise OtherRunError(f"{folder}: holds the record of another run; {must}")
+    if found.state in KEPT and not found.finished:
+        kinds = {kind.state: kind for kind in (OtherRunError, OtherVersionError, UnreadableError)}
+        raise kinds[found.state](f"{folder}: {found.reason}; {MEANINGS['next'][found.state]}")

@@ -1,7 +1,7 @@
 """The attention SVMs: least norm under token-separation constraints.
 
-- `problem`: the rows d_k^T W z_k >= h_k or = h_k of Att-SVM and Gen-SVM; `reduction`: to unit size
-  and few dimensions, and back.
+- `problem`: the rows d_k^T W z_k >= h_k or = h_k of Att-SVM and Gen-SVM; `reduction`: to units of
+  its own and few dimensions, and back.
 - `frobenius`: the least Frobenius norm; `interior_point`:
   one predictor-corrector method for all other norms, a file for the cone of each;
   `rank_constrained`: rank(W) <= m; `equalities`: those of Gen-SVM; `reference`: the same problems

@@ -14,15 +14,19 @@ With relief, rows are  d_k^T W z_k >= max(0, h_k - relief_k norm(W)).  Then
   min_S (<A_k, W> + relief_k) sum_S a_k <= <M(a), W> + sum_S a_k relief_k;
 - a ray must have h^T a > 0 on rows without relief.
 
-W satisfies equalities, and active rows with h_k <= 0, only up to rounding. The upper bound is then
-that of the nearest point where they hold, whose distance follows from the singular values of their
-rows (`_repair`).
+W satisfies equalities, and active rows with h_k <= 0, only up to rounding. So it does rows whose
+h_k is small beside ||d_k|| ||z_k|| ||W||_F: there the ratio of margin and h_k is rounding error,
+and mu may be that of the other rows alone. The upper bound is then that of the nearest point where
+all these rows hold, whose distance follows from their singular values (`_repair`).
 
-This bracket needs no solver and is independent of the scale of W and a. Only a tight bracket makes
-an instance `solved`, only a ray makes it `infeasible`. No solver is imported here.
+This bracket needs no solver and is independent of the scale of W and a. Every comparison is one of
+ratios that change neither with the units of a row, with its right-hand side, nor with those of W.
+Only a tight bracket makes an instance `solved`, only a ray makes it `infeasible`. No solver is
+imported here.
 """
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -38,6 +42,21 @@ HELD = 10  # rounds in which rows are held
 MANY = 256  # with more equality rows, of d^2 entries each, a Gram matrix is used to save memory
 
 
+class Primal(NamedTuple):
+    """What a W proves: it is scaled; `sigma` (B, d) are its singular values, the rest is (B,)."""
+
+    W: Tensor
+    min_margin: Tensor
+    residual: Tensor
+    sigma: Tensor
+    upper: Tensor
+    kappa: Tensor
+
+    def accuracy(self, lower: Tensor) -> Tensor:
+        """Return the gap to a lower bound, or that which rounding hides if it is larger, (B,)."""
+        return torch.maximum(self.upper / lower - 1, tolerances.ROUNDING * self.kappa)
+
+
 def certify(
     problem: SvmProblem, candidate: Candidate, norm: str | Norm, gap: float, rank_tolerance: float
 ) -> Verdict[Tensor]:
@@ -47,14 +66,9 @@ def certify(
     count; a rank is reported only where it is decided, else -1 (`_decided_rank`).
     """
     norm = norm_of(norm)
-    W, min_margin, residual = _least_margin_one(problem, candidate.W, norm)
-    distance, condition, held = _repair(problem, W)
-    sigma, rest = spectrum(W, problem.Z)
-    upper = _upper(problem, W, (sigma, rest), distance, norm)
     a, lower, sigma_dual = lower_bound(problem, candidate.multipliers, norm)
-    kappa = sigma.norm(dim=1) * problem.scale.amax(dim=1) * condition
-    beyond = held & (tolerances.ROUNDING * kappa > tolerances.MAX_GAP)
-    upper = torch.where(_largest(W).isnan() | beyond, torch.inf, upper)
+    W, min_margin, residual, sigma, upper, kappa = _primal(problem, candidate.W, lower, norm, gap)
+    kappa = torch.maximum(kappa, _dual_condition(problem, a))
     if not (found := upper.isfinite()).all():
         W[~found], min_margin[~found], kappa[~found] = torch.nan, -torch.inf, torch.inf
     target = torch.clamp(tolerances.ROUNDING * kappa, min=gap, max=tolerances.MAX_GAP)
@@ -80,37 +94,102 @@ def certify(
     )
 
 
-def _least_margin_one(problem: SvmProblem, W: Tensor, norm: Norm) -> tuple[Tensor, Tensor, Tensor]:
+def _primal(problem: SvmProblem, W: Tensor, lower: Tensor, norm: Norm, gap: float) -> Primal:
+    """Return the better of two proofs: all separating rows scale W, or those that are not faint.
+
+    The second one is tried where the first one does not reach `gap`.
+    """
+    scaling = problem.separating & problem.homogeneous[:, None]
+    proof = _primal_of(problem, W, norm, scaling)
+    clear = scaling & ~problem.faint(W, gap)
+    wide = ~(proof.accuracy(lower) <= gap) & ~problem.relieved
+    index = (wide & (clear != scaling).any(dim=1)).nonzero()[:, 0]
+    if not index.numel():
+        return proof
+    other = _primal_of(problem.take(index), W[index], norm, clear[index])
+    worse = ~(proof.accuracy(lower)[index] <= other.accuracy(lower[index]))
+    for best, of_other in zip(proof, other, strict=True):
+        best[index[worse]] = of_other[worse]
+    return proof
+
+
+def _primal_of(problem: SvmProblem, W: Tensor, norm: Norm, scaling: Tensor) -> Primal:
+    """Return what W proves if the rows `scaling`, (B, N), give it its scale and others are held.
+
+    kappa is the largest ratio of ||d_k|| ||z_k|| ||W||_F to h_k of the rows that scale W, else the
+    least one of rows that W = 0 misses, over the least singular value of the rows that are held.
+    """
+    W, min_margin, residual = _least_margin_one(problem, W, norm, scaling)
+    distance, condition, held = _repair(problem, W, scaling)
+    sigma, rest = spectrum(W, problem.Z)
+    upper = _upper(problem, W, (sigma, rest), distance, norm, scaling)
+    reach = problem.scale * sigma.norm(dim=1, keepdim=True) / problem.h.abs()
+    needed = (problem.h != 0) & ~problem.limits
+    nearest = torch.where(needed, reach, torch.inf).amin(dim=1)
+    kappa = torch.where(scaling, reach, nearest[:, None].clamp(min=1.0)).amax(dim=1) * condition
+    kappa = torch.where(problem.trivial, 0.0, kappa)
+    beyond = held & (tolerances.ROUNDING * kappa > tolerances.MAX_GAP)
+    return Primal(
+        W,
+        min_margin,
+        residual,
+        sigma,
+        torch.where(_largest(W).isnan() | beyond, torch.inf, upper),
+        kappa,
+    )
+
+
+def _dual_condition(problem: SvmProblem, a: Tensor) -> Tensor:
+    """Return sum_k |a_k| ||d_k|| ||z_k|| / ||M(a)||_F where W keeps its scale, else 0, (B,).
+
+    It is how far M(a) cancels; where margins scale W, kappa is at least as large.
+    """
+    condition = torch.zeros_like(a[:, 0])
+    if (index := (~problem.homogeneous).nonzero()[:, 0]).numel():
+        part, a = problem.take(index), a[index]
+        size = _combined(part, a).flatten(1).norm(dim=1)
+        reach = (a.abs() * part.scale).sum(dim=1)
+        condition[index] = torch.where(size > 0, reach / size, 0.0)
+    return condition
+
+
+def _least_margin_one(
+    problem: SvmProblem, W: Tensor, norm: Norm, scaling: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return W / mu (NaN where no margin is proved), its least margin and equality residual.
 
-    A margin counts as positive only above the rounding error of computing it, or where its row is
-    exactly zero. Rows with h_k <= 0 and no relief may be missed as equalities may. Where h_k < 0,
-    or h_k != 0 of an equality, the problem is not homogeneous and W keeps its scale.
+    mu is the least ratio of margin and h_k of the rows `scaling`. Their margins count as positive
+    only above the rounding error of computing them, or where the row is exactly zero. Other
+    inequalities, without relief, may be missed as equalities may.
     """
-    limits = problem.limits
+    limits = problem.inequality & ~scaling & ~problem.relieved[:, None]
     near = problem.equality | limits  # met up to rounding
     unit = power_of_two(_largest(W))  # otherwise squares of W could underflow
-    W = W / torch.where(problem.homogeneous, unit, 1.0)[:, None, None]
-    size = W.flatten(1).norm(dim=1)
+    W = W / torch.where(scaling.any(dim=1), unit, 1.0)[:, None, None]
     relieved = margins = problem.margins(W)
     if problem.relief is not None:
         relieved = margins + problem.relief * norm.value(W.nan_to_num(0.0))[:, None]
-    mu = torch.where(problem.separating, relieved / problem.h, torch.inf).amin(dim=1)
-    proved = (margins > _rounding(problem) * size[:, None]) | ~problem.inequality | limits
+    mu = torch.where(scaling, relieved / problem.h, torch.inf).amin(dim=1)
+    proved = (margins > problem.rounding(W)) | ~problem.inequality | limits
     if not proved.all():
         proved = proved | (problem.zero & margins.isfinite())
     proved = proved.all(dim=1) & (mu > 0)
+    stretch = torch.where(mu.isfinite(), mu, 1.0)
+    W /= stretch[:, None, None]
+    mu /= stretch
     residual = torch.zeros_like(mu)
     if near.any():
-        missed = problem.h - margins
-        missed = torch.where(missed == 0, 0.0, missed / (problem.scale * size[:, None]))
+        missed = problem.h - margins / stretch[:, None]
+        reach = problem.scale * W.flatten(1).norm(dim=1, keepdim=True)
+        missed = torch.where(missed == 0, 0.0, missed / reach)
         missed = torch.where(limits, missed.clamp(min=0.0), missed.abs())
         violation = torch.where(near, missed, 0.0).nan_to_num(torch.inf, torch.inf)
         residual = violation.amax(dim=1)
-    stretch = torch.where(problem.homogeneous & mu.isfinite(), mu, 1.0)
-    feasible = proved & (residual <= tolerances.MAX_RESIDUAL) & (mu / stretch >= 1 - 1e-9)
-    W /= stretch[:, None, None]
-    mu /= stretch
+    if (keeps := ~problem.homogeneous).any():
+        told = problem.separating & ~problem.faint(W)
+        least = torch.where(told, margins / problem.h, torch.inf).amin(dim=1)
+        mu = torch.where(keeps, least, mu)
+    feasible = proved & (residual <= tolerances.MAX_RESIDUAL)
     if not feasible.all():
         W[~feasible], mu[~feasible] = torch.nan, -torch.inf
     if (trivial := problem.trivial).any():
@@ -118,19 +197,18 @@ def _least_margin_one(problem: SvmProblem, W: Tensor, norm: Norm) -> tuple[Tenso
     return W, mu, residual
 
 
-def _repair(problem: SvmProblem, W: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _repair(problem: SvmProblem, W: Tensor, scaling: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return ||W - W'||_F to a feasible W', 1 / the least singular value of the rows held, and any.
 
-    At W' the equalities hold exactly, and of the rows with h_k <= 0 (all where W keeps its scale)
-    those that are not met by more than rounding, or than the distance itself; the others keep a
-    slack. The last result, (B,), says whether any are held; else the others are zero and one.
+    At W' the equalities hold exactly, and of the inequalities that do not scale W those that are
+    not met by more than rounding, or than the distance itself; the others keep a slack. The last
+    result, (B,), says whether any are held; else the others are zero and one.
     """
-    held = problem.equality
-    limits = problem.limits | (problem.separating & ~problem.homogeneous[:, None])
+    held, limits = problem.equality, problem.inequality & ~scaling & ~problem.relieved[:, None]
     if not (held | limits).any():
         return torch.zeros_like(problem.h[:, 0]), torch.ones_like(problem.h[:, 0]), held.any(dim=1)
     slack = torch.where(limits, problem.margins(W) - problem.h, torch.inf)
-    lost = _rounding(problem) * W.flatten(1).norm(dim=1)[:, None]
+    lost = problem.rounding(W)
     for _ in range(HELD):
         held = held | (slack <= lost)
         distance, condition = _distance(problem, W, held)
@@ -170,11 +248,6 @@ def _distance(problem: SvmProblem, W: Tensor, held: Tensor) -> tuple[Tensor, Ten
     return distance, condition
 
 
-def _rounding(problem: SvmProblem) -> Tensor:
-    """Return the rounding error of the margins of a W with ||W||_F = 1, (B, N)."""
-    return (2 * max(problem.d, problem.Z.shape[2]) + 10) * EPS * problem.scale
-
-
 def _left_spectrum(D: Tensor, Q: Tensor) -> tuple[Tensor, Tensor]:
     """Return U (B, r, r) and S (B, r) of the rows vec(d_k z_k^T) = U S V^T, S descending.
 
@@ -192,12 +265,17 @@ def _left_spectrum(D: Tensor, Q: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _upper(
-    problem: SvmProblem, W: Tensor, spectrum: tuple[Tensor, Tensor], distance: Tensor, norm: Norm
+    problem: SvmProblem,
+    W: Tensor,
+    spectrum: tuple[Tensor, Tensor],
+    distance: Tensor,
+    norm: Norm,
+    scaling: Tensor,
 ) -> Tensor:
     """Return an upper bound of the least norm from a W with an exactly feasible W' at `distance`.
 
-    norm(W') <= norm(W) + c ||W' - W||_F, c = `norm.spread`. W' is feasible where W keeps its scale;
-    else its margins are at least h_k - s_k ||W' - W||_F, and it is scaled to least margin one.
+    norm(W') <= norm(W) + c ||W' - W||_F, c = `norm.spread`. The margins of W' are at least
+    h_k - s_k ||W' - W||_F in the rows `scaling`, and it is scaled to least margin one.
     `spectrum` has the singular values of a matrix, and its distance from W, which adds c times that
     distance to its norm.
     """
@@ -211,8 +289,7 @@ def _upper(
         size, rest = norm.value(W.nan_to_num(0.0)), torch.zeros_like(rest)
     if not distance.any():
         return size + spread * rest
-    scaled = problem.separating & problem.homogeneous[:, None]
-    lost = torch.where(scaled, problem.scale / problem.h, 0.0).amax(dim=1) * distance
+    lost = torch.where(scaling, problem.scale / problem.h, 0.0).amax(dim=1) * distance
     upper = (size + spread * (rest + distance)) / (1 - lost)
     return torch.where(lost < 1, upper, torch.inf)
 
@@ -278,17 +355,29 @@ def _dual_feasible(problem: SvmProblem, a: Tensor) -> Tensor:
 
 
 def upper_bound(problem: SvmProblem, W: Tensor, norm: str | Norm) -> Tensor:
-    """Return norm(W) / mu, (B,); inf where no margin is proved."""
+    """Return the better upper bound of two, see `_primal`, (B,); inf where none is proved.
+
+    Where all separating rows scale W, equalities count as exact.
+    """
     norm = norm_of(norm)
-    W = _least_margin_one(problem, W, norm)[0]
-    found = spectrum(W, problem.Z)
-    value = _upper(problem, W, found, torch.zeros_like(found[1]), norm)
-    return torch.where(W.isnan().any(dim=(1, 2)), torch.inf, value)
+    scaling = problem.separating & problem.homogeneous[:, None]
+    V = _least_margin_one(problem, W, norm, scaling)[0]
+    found = spectrum(V, problem.Z)
+    upper = _upper(problem, V, found, torch.zeros_like(found[1]), norm, scaling)
+    upper = torch.where(V.isnan().any(dim=(1, 2)), torch.inf, upper)
+    faint = scaling & problem.faint(W) & ~problem.relieved[:, None]
+    if (index := faint.any(dim=1).nonzero()[:, 0]).numel():
+        clear = (scaling & ~faint)[index]
+        held = _primal_of(problem.take(index), W[index], norm, clear).upper
+        upper[index] = torch.minimum(upper[index], held)
+    return upper
 
 
 def bounds(problem: SvmProblem, W: Tensor, a: Tensor, norm: str | Norm) -> tuple[Tensor, Tensor]:
-    """Return the upper bound of W and the lower bound of a, (B,) each."""
-    return upper_bound(problem, W, norm), lower_bound(problem, a, norm)[1]
+    """Return the upper bound by the proof that `certify` takes, and the lower bound, (B,) each."""
+    norm = norm_of(norm)
+    lower = lower_bound(problem, a, norm)[1]
+    return _primal(problem, W, lower, norm, tolerances.GAP).upper, lower
 
 
 def check_ray(problem: SvmProblem, ray: Tensor) -> tuple[Tensor, Tensor]:

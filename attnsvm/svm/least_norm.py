@@ -9,6 +9,7 @@ scaled, and active rows are met up to rounding, as equalities are (`certificate`
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,8 +19,9 @@ import torch
 
 from attnsvm.config import ConfigError
 from attnsvm.config.names import keywords_checked
-from attnsvm.linalg import check_array, one_thread
-from attnsvm.norm import Norm
+from attnsvm.config.norm import name_of
+from attnsvm.linalg import check_array, own_settings
+from attnsvm.norm import Norm, norm_of
 from attnsvm.svm.problem import EQUALITY, INEQUALITY, SvmProblem
 from attnsvm.svm.solution import SvmSolution
 from attnsvm.svm.solve import Given, solve
@@ -35,7 +37,7 @@ Matrices = Any
 
 
 @keywords_checked
-@one_thread()
+@own_settings()
 def solve_least_norm(
     A: Matrices = None,
     b: Any = None,
@@ -63,8 +65,7 @@ def solve_least_norm(
     SvmSolution
         W (B, p, q); multipliers, ray and `support` (B, N + M), rows of A first. `unconstrained`
         where W = 0 is feasible, `infeasible` with a ray also where equalities contradict each
-        other, `undecided` where the bracket is open, as for an equality that is written as two
-        inequalities with b = 0.
+        other, `undecided` where the bracket is open.
 
     Raises
     ------
@@ -119,12 +120,13 @@ def _rows(
         check_array(of_array, array, tuple(expected.shape), torch.float64)
     size = h[h != 0].abs()
     if len(wrong := size[(size < 1 / EXTREME) | (size > EXTREME)]):
-        raise ConfigError(f"{right}: {float(wrong[0]):g} in size; must be 0, or 1e-100 to 1e100")
+        raise ConfigError(f"{right}: {float(wrong[0])} in size; must be 0, or 1e-100 to 1e100")
     kind = torch.full_like(h, of, dtype=torch.int8)
     return SvmProblem(D, Z, h, kind, torch.zeros_like(kind), shape=shape)
 
 
 ENTRYWISE = {"norm1": "l1", "norm_inf": "max", "Sum": "l1", "max": "max"}
+OF_ABSOLUTE_VALUES = ("Sum", "max")
 SINGULAR = {"normNuc": "nuclear", "sigma_max": "spectral"}
 SIGNS = {"Inequality": -1, "NonPos": -1, "NonNeg": 1, "Equality": 0, "Zero": 0}
 """Constraints of CVXPY whose expression is at most, at least, or equal to zero."""
@@ -154,8 +156,11 @@ def from_cvxpy(
     ConfigError
         Why the problem is not of this form.
     """
-    from scipy.sparse import csc_matrix  # its import is slow
+    import cvxpy as cp  # imports are slow
+    from scipy.sparse import csc_matrix
 
+    if not isinstance(problem, cp.Problem):
+        raise ConfigError(f"problem: {type(problem).__name__}; must be a cvxpy.Problem")
     variables = problem.variables()
     if len(variables) != 1:
         raise ConfigError(f"problem: {len(variables)} variables; must be one, the X of the norm")
@@ -164,7 +169,7 @@ def from_cvxpy(
         raise ConfigError(f"problem: {X.name()} has {held[0]}; must be a constraint")
     if X.ndim > 2:
         raise ConfigError(f"problem: {X.name()} has {X.ndim} axes; must be a matrix or a vector")
-    norm = _norm_name(problem.objective, X)
+    norm = _norm_of(problem.objective, X)
     shape = (*X.shape, 1, 1)[:2]
     groups: dict[bool, list[tuple[Any, Any]]] = {False: [], True: []}
     saved, X.value = X.value, np.zeros(X.shape)
@@ -175,6 +180,8 @@ def from_cvxpy(
                 raise ConfigError(
                     f"problem: {constraint}; must be an affine inequality or equality"
                 )
+            if constraint.expr.size == 0:
+                continue
             if (at_zero := constraint.expr.value) is None:
                 raise ConfigError(f"problem: {constraint}; must have values of its parameters")
             slope = constraint.expr.grad.get(X)
@@ -199,19 +206,24 @@ def _joined(parts: Sequence[tuple[Any, Any]]) -> tuple[Any, Any] | None:
     return np.concatenate(rows), np.concatenate(right)
 
 
-def _norm_name(objective: Any, X: Any) -> str:
-    """Return our name of the norm of X that CVXPY minimises."""
+def _norm_of(objective: Any, X: Any) -> Norm:
+    """Return the norm of X that CVXPY minimises.
+
+    Its `pnorm` rounds p to a fraction, unless it is told not to; the user's p counts.
+    """
     expr: Any = objective.args[0]
-    kind = type(expr).__name__
-    name, inside = ENTRYWISE.get(kind), (*expr.args, None)[0]
-    if kind in ("Sum", "max"):
-        name = name if type(inside).__name__ == "abs" else None
+    kind, inside = type(expr).__name__, (*expr.args, None)[0]
+    name = ENTRYWISE.get(kind)
+    if kind in OF_ABSOLUTE_VALUES and type(inside).__name__ == "abs":
         inside = inside.args[0]
-    if kind.startswith("Pnorm") and float(expr.p) >= 1:
-        name = "frobenius" if float(expr.p) == 2 else f"l{float(expr.p):g}"
+    elif kind in OF_ABSOLUTE_VALUES:
+        name = None
+    p = float(getattr(expr, "original_p", expr.p)) if kind.startswith("Pnorm") else math.nan
+    if p >= 1:
+        name = name_of("l", p)
     if name is not None and type(inside).__name__ == "reshape":
         inside = inside.args[0]
     name = name or SINGULAR.get(kind)
     if type(objective).__name__ != "Minimize" or name is None or inside is not X:
         raise ConfigError(f"problem: {objective}; must minimise a norm of {X.name()} itself")
-    return name
+    return norm_of(name)

@@ -7,6 +7,7 @@ one row of padding per sample.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 
 from attnsvm.linalg import EPS, check_array
+from attnsvm.svm.tolerances import CLEAR, GAP, LIFT
 
 PADDING, INEQUALITY, EQUALITY = 0, 1, 2
 SLIGHT = 1e-3
@@ -90,7 +92,14 @@ class SvmProblem:
     @cached_property
     def limits(self) -> Tensor:
         """Which rows are inequalities without relief that W = 0 meets, h_k <= 0, (B, N) bool."""
-        return self.inequality & (self.h <= 0) & (self.relief is None)
+        return self.inequality & (self.h <= 0) & ~self.relieved[:, None]
+
+    @cached_property
+    def relieved(self) -> Tensor:
+        """Which problems have relief, (B,) bool."""
+        if self.relief is None:
+            return torch.zeros_like(self.h[:, 0], dtype=torch.bool)
+        return (self.relief > 0).any(dim=1)
 
     @cached_property
     def homogeneous(self) -> Tensor:
@@ -115,8 +124,8 @@ class SvmProblem:
     @cached_property
     def scale(self) -> Tensor:
         """The products ||d_k|| ||z_k||, (B, N)."""
-        lengths = self._by_sample(_lengths(self.D)) * _lengths(self.Z)[..., None]
-        return lengths.reshape(self.h.shape)
+        products = self._by_sample(lengths(self.D)) * lengths(self.Z)[..., None]
+        return products.reshape(self.h.shape)
 
     def margins(self, W: Tensor) -> Tensor:
         """Return d_k^T W z_k, (B, N), for W (B, d, d)."""
@@ -185,8 +194,8 @@ class SvmProblem:
 
     @property
     def plain(self) -> SvmProblem:
-        """The problem with one as the right-hand side of every inequality."""
-        return replace(self, h=torch.where(self.inequality, 1.0, self.h), relief=None)
+        """The problem with the largest right-hand side also in slight rows."""
+        return replace(self, h=torch.where(self.slight, self.most, self.h), relief=None)
 
     @property
     def most(self) -> Tensor:
@@ -196,23 +205,49 @@ class SvmProblem:
 
     @property
     def slight(self) -> Tensor:
-        """Which inequalities have an h_k that is small beside the largest one, (B, N) bool."""
+        """Which inequalities have an h_k that is small beside the largest one, (B, N) bool.
+
+        Of rows of comparable size, as in canonical units.
+        """
         return self.inequality & ~self.zero & (self.h < SLIGHT * self.most)
 
-    def lifted(self, W: Tensor, plain: Tensor) -> Tensor:
-        """Return W plus as little of a W of positive margins as makes slight margins certain.
+    def rounding(self, W: Tensor) -> Tensor:
+        """Return the rounding errors of the margins of W, (B, N)."""
+        size = W.flatten(1).norm(dim=1, keepdim=True)
+        return (2 * max(self.d, self.Z.shape[2]) + 10) * EPS * self.scale * size
 
-        The margin of a row with h_k = 0 is rounding error if the row is active. Where problems are
-        not homogeneous, W keeps its scale and is not lifted.
+    def faint(self, W: Tensor, gap: float = GAP) -> Tensor:
+        """Return the inequalities with an h_k <= 0, or one so small that rounding blurs it, (B, N).
+
+        The margins of W may not tell whether h_k is reached to the relative accuracy `gap`. None
+        where W is NaN.
         """
-        slight = self.slight & self.homogeneous[:, None]
-        if not slight.any():
+        size = W.flatten(1).norm(dim=1, keepdim=True)
+        return self.inequality & (gap * self.h < CLEAR * self.scale * size)
+
+    def blurred(self, W: Tensor) -> Tensor:
+        """Return the slight rows that W may miss by rounding, (B, N) bool.
+
+        None where the problem is not homogeneous: there W keeps its scale.
+        """
+        near = self.margins(W) - self.h <= self.rounding(W)
+        return near & self.slight & self.homogeneous[:, None] & self.faint(W)
+
+    def lifted(self, W: Tensor, plain: Tensor) -> Tensor:
+        """Return W plus as little of a W of positive margins as makes blurred margins certain.
+
+        W itself where this would cost more than LIFT of its size.
+        """
+        blurred = self.blurred(W)
+        if not blurred.any():
             return W
-        rounding = (2 * self.d + 20) * EPS * self.scale * W.flatten(1).norm(dim=1, keepdim=True)
-        short = torch.where(slight, self.h + rounding - self.margins(W), 0.0).amax(dim=1)
+        short = self.h + 2 * self.rounding(W) - self.margins(W)
+        short = torch.where(blurred, short, 0.0).amax(dim=1)
         least = torch.where(self.inequality, self.margins(plain), torch.inf).amin(dim=1)
-        share = torch.where((short > 0) & (least > 0), short / least, 0.0)
-        return W + share[:, None, None] * plain.nan_to_num(0.0)
+        share = torch.where(least > 0, short / least, 0.0)
+        added = share[:, None, None] * plain.nan_to_num(0.0)
+        cheap = added.flatten(1).norm(dim=1) <= LIFT * W.flatten(1).norm(dim=1)
+        return torch.where(cheap[:, None, None], W + added, W)
 
     def _mapped(self, change: Callable[[Tensor], Tensor]) -> SvmProblem:
         """Return the problem with all arrays of rows changed."""
@@ -309,8 +344,17 @@ def attained(
 
 
 def power_of_two(x: Tensor) -> Tensor:
-    """Return the power of two nearest to x; 1 where x is 0."""
-    return torch.exp2(torch.round(torch.log2(torch.where(x > 0, x, 1.0))))
+    """Return the power of two 2^k with 2^k <= sqrt(2) x < 2^(k + 1); 1 where x is 0.
+
+    Powers of two times x have this power times them, exactly.
+    """
+    exponent = torch.where(x > 0, exponent_of(math.sqrt(2) * x) - 1, 0)
+    return torch.exp2(exponent.to(x.dtype))
+
+
+def exponent_of(x: Tensor) -> Tensor:
+    """Return the k with 2^(k - 1) <= |x| < 2^k, int32; 0 where x is 0 or not finite."""
+    return torch.frexp(torch.where(x.isfinite(), x, 0.0)).exponent
 
 
 def checked_mask(X: Tensor, Z: Tensor, mask: Tensor | None) -> Tensor:
@@ -328,7 +372,7 @@ def checked_mask(X: Tensor, Z: Tensor, mask: Tensor | None) -> Tensor:
     return mask.to(X.device)
 
 
-def _lengths(x: Tensor) -> Tensor:
+def lengths(x: Tensor) -> Tensor:
     """Return the Euclidean norms of the last axis; squares neither underflow nor overflow."""
     plain = torch.linalg.vector_norm(x, dim=-1)
     if ((plain > 1e-100) & (plain < 1e100)).all():

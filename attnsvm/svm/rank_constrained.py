@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from attnsvm.svm.certificate import upper_bound
-from attnsvm.svm.frobenius import least_norm
+from attnsvm.svm.frobenius.pivoting import by_size
 from attnsvm.svm.problem import SvmProblem
 from attnsvm.svm.solution import Candidate, Judge, Method
 from attnsvm.svm.tolerances import ROUND_DECREASE
@@ -46,7 +46,7 @@ def of_rank(problem: SvmProblem, m: int, relaxation: Method, judge: Judge) -> Ca
 
 
 def _best_of_rank(problem: SvmProblem, m: int, relaxed: Tensor) -> Tensor:
-    """Return the best W = K Q^T of several alternating minimisations, (B, d, d); NaN where none.
+    """Return the best W = K Q^T of several alternating minimisations, (B, p, q); NaN where none.
 
     The starts are the leading m singular directions of `relaxed`, perturbed.
     """
@@ -66,7 +66,7 @@ def _best_of_rank(problem: SvmProblem, m: int, relaxed: Tensor) -> Tensor:
 
 def _alternate(problem: SvmProblem, Q: Tensor) -> Tensor:
     """Return W = K Q^T after minimising over K and Q in turn; NaN where a start fails."""
-    W: Tensor = Q.new_full((problem.B, problem.d, problem.d), torch.nan)
+    W: Tensor = Q.new_full((problem.B, *problem.size), torch.nan)
     alive, last = torch.arange(problem.B, device=Q.device), Q.new_full((problem.B,), torch.inf)
     for _ in range(ROUNDS):
         part = problem.take(alive)
@@ -84,11 +84,11 @@ def _alternate(problem: SvmProblem, Q: Tensor) -> Tensor:
 
 
 def _least_factor(problem: SvmProblem, left: Tensor, right: Tensor) -> Tensor:
-    """Return argmin ||K||_F  s.t.  left_k^T K right_k >= h_k, (B, d, m); NaN where infeasible."""
+    """Return argmin ||K||_F  s.t.  left_k^T K right_k >= h_k, (B, p, m); NaN where infeasible."""
     finite = right.isfinite().all(dim=(1, 2))
     right = torch.where(finite[:, None, None], right, 0.0)
     rows = SvmProblem(left, right, problem.h, problem.kind, problem.token)
-    K: Tensor = least_norm(rows).W
+    K: Tensor = by_size(rows).W
     margins = torch.where(rows.inequality, rows.margins(K), torch.inf)
     feasible = finite & (margins.amin(dim=1) > 0)
     K[~feasible] = torch.nan
@@ -98,8 +98,9 @@ def _least_factor(problem: SvmProblem, left: Tensor, right: Tensor) -> Tensor:
 def _balanced(K: Tensor, Q: Tensor) -> tuple[Tensor, Tensor]:
     """Return the factors of K Q^T of least ||K||_F^2 + ||Q||_F^2, with equal singular values."""
     m = K.shape[2]
-    known = (K.isfinite() & Q.isfinite()).all(dim=2).all(dim=1)[:, None, None]
-    U, sigma, Vh = torch.linalg.svd(torch.where(known, K @ Q.mT, 0.0))
+    W = K @ Q.mT
+    known = W.isfinite().all(dim=2, keepdim=True).all(dim=1, keepdim=True)
+    U, sigma, Vh = torch.linalg.svd(torch.where(known, W, 0.0), full_matrices=False)
     root = sigma[:, None, :m].sqrt()
     return (
         torch.where(known, U[:, :, :m] * root, torch.nan),

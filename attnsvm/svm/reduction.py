@@ -1,9 +1,11 @@
-"""Instances of unit size, and wide ones (few vectors in many dimensions) in their span, and back.
+"""Canonical units, and wide instances (few vectors in many dimensions) in their span, and back.
 
-Every instance is scaled by powers of two, in the Frobenius norm only if its entries are not of
-ordinary size. That is exact: with D' = 2^s D and Z' = 2^t Z the solution is W = 2^(s + t) W'.
-Norms, bounds and relief scale in the same way; margins, gaps and rays do not change. If float64
-cannot represent the scaled instance or solution, the status is `undecided`.
+Every problem is solved in units of its own, so that neither a status nor a relative gap depends on
+those of the user. Rows are divided by powers of two until ||d_k|| and ||z_i|| are between 1/2 and
+1, right-hand sides with them, and then all right-hand sides, and W, by one more until the largest
+h_k that W = 0 misses is between 1/2 and 1. That is exact: margins and equalities hold as before,
+norms and bounds scale with W, multipliers with their rows, and gaps and rays do not change. If
+float64 cannot represent the scaled instance or its solution, the status is `undecided`.
 
 With rows d_k = P_d d_k' and z_k = P_z z_k', P_d and P_z with orthonormal columns, the constraints
 contain only P_d^T W P_z, and the least-norm W is P_d W' P_z^T (Lemma 1 of arXiv 2308.16898). So the
@@ -12,18 +14,14 @@ instances are not reduced: the factorisation would cost more than it saves.
 """
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from attnsvm.linalg import EPS, orthonormal
-from attnsvm.svm.problem import PADDING, SvmProblem
+from attnsvm.svm.problem import SvmProblem, exponent_of, lengths
 from attnsvm.svm.solution import Candidate, Method, SvmStatus, Verdict
-from attnsvm.svm.tolerances import FAINT_ROW
-
-ORDINARY = 30
-"""Exponent of entries that need not be scaled, where no power of them is taken."""
 
 REPRESENTED = 1000
 """Largest |k| for which 2^k is certainly a float64."""
@@ -38,56 +36,76 @@ TINY_W = 1e-150
 """Least ||W|| for the thin spectrum: below it squares could underflow."""
 
 
-def to_unit_size(problem: SvmProblem, ordinary: int = 0) -> tuple[SvmProblem, Tensor, Tensor]:
-    """Return the scaled problem, the exponents s + t (B,), and whether scaling was exact (B,).
+class Units(NamedTuple):
+    """Exponents of the powers of two between a problem and its canonical units.
 
-    Entries whose largest is between 2^-ordinary and 2^ordinary stay as they are.
-    All rows become padding if an instance cannot be scaled exactly (its entries span more than
-    float64's range, or a token difference overflows) or if a row is too small beside the others.
+    Row k is multiplied by 2^rows_k, `rows` (B, N), and W by 2^W, `W` (B,), so that h_k is
+    multiplied by both. `exact` (B,) says where float64 represents all that.
     """
-    D, s, exact_D = _unit(problem.D, ordinary)
-    Z, t, exact_Z = _unit(problem.Z, ordinary)
-    same = D is problem.D and Z is problem.Z
-    scaled = problem if same else replace(problem, D=D, Z=Z)
-    faint, exact = (problem.kind != PADDING) & (scaled.scale < FAINT_ROW), exact_D & exact_Z
-    if faint.any():
-        exact &= ~(faint & ~scaled.zero).any(dim=1)
-    if same and exact.all():
-        return problem, s + t, exact
-    arrays = {"D": D, "Z": Z, "h": problem.h, "kind": problem.kind}
+
+    rows: Tensor
+    W: Tensor
+    exact: Tensor
+
+
+def to_canonical(problem: SvmProblem) -> tuple[SvmProblem, Units]:
+    """Return the problem in canonical units, and these.
+
+    All rows become padding where scaling is not exact: entries of a row, or right-hand sides, span
+    more than float64's range, or a token difference overflows.
+    """
+    r, t = -exponent_of(lengths(problem.D)), -exponent_of(lengths(problem.Z))
+    rows = r + t.repeat_interleave(problem.N // problem.n, dim=1)
+    missed = (problem.h != 0) & ~problem.limits & ~problem.zero
+    size = exponent_of(problem.h) + rows
+    least = torch.iinfo(size.dtype).min
+    unit = torch.where(missed, size, least).amax(dim=1)
+    unit = -torch.where(missed.any(dim=1), unit, 0)
+    exponents = {"D": r, "Z": t, "h": rows + unit[:, None]}
     if problem.relief is not None:
-        arrays["relief"] = times_power(problem.relief, s + t)
-        exact = exact & arrays["relief"].isfinite().all(dim=1)
-        exact = exact & (times_power(arrays["relief"], -s - t) == problem.relief).all(dim=1)
-    kept: dict[str, Any] = {name: torch.where(_like(exact, x), x, 0) for name, x in arrays.items()}
-    return replace(scaled, **kept), s + t, exact
+        exponents["relief"] = rows
+    scaled: dict[str, Any] = {}
+    exact = torch.ones_like(unit, dtype=torch.bool)
+    for name, exponent in exponents.items():
+        given = getattr(problem, name)
+        scaled[name] = times_power(given, exponent)
+        same = times_power(scaled[name], -exponent) == given
+        exact &= (same & scaled[name].isfinite()).flatten(1).all(dim=1)
+    if not exact.all():
+        scaled |= {"kind": problem.kind}
+        scaled = {name: torch.where(_like(exact, x), x, 0) for name, x in scaled.items()}
+    return replace(problem, **scaled), Units(rows, unit, exact)
 
 
-def to_given_size(verdict: Verdict[Tensor], exponent: Tensor, exact: Tensor) -> Verdict[Tensor]:
-    """Return the verdict on the given problem, computed from that on the scaled one.
+def to_given(verdict: Verdict[Tensor], units: Units) -> Verdict[Tensor]:
+    """Return the verdict on the given problem, computed from that in canonical units.
 
     Where W, the multipliers or a bound overflow or lose digits to underflow, the bracket becomes
-    [0, inf]. The instance is then `undecided`, unless a ray (which does not scale) proves it
-    infeasible.
+    [0, inf]. The instance is then `undecided`, unless a ray proves it infeasible. A ray that
+    float64 cannot represent proves nothing.
     """
-    if exact.all() and not exponent.any():
-        return verdict
-    proof, found = verdict.certificate, verdict.certificate.upper.isfinite()
-    scaled = [verdict.W, verdict.sigma, proof.upper, proof.lower, proof.multipliers]
-    given = [times_power(x, exponent) for x in scaled]
-    for x, y, tolerance in zip(scaled, given, [EPS] * 4 + [0.0], strict=True):
-        exact = exact & _same(x, times_power(y, -exponent), tolerance)
+    proof, found, exact = verdict.certificate, verdict.certificate.upper.isfinite(), units.exact
+    scaled = [verdict.W, verdict.sigma, proof.upper, proof.lower]
+    given = [times_power(x, -units.W) for x in scaled]
+    for x, y in zip(scaled, given, strict=True):
+        exact = exact & _same(x, times_power(y, units.W), EPS)
+    multipliers = times_power(proof.multipliers, units.rows)
+    exact = exact & _same(proof.multipliers, times_power(multipliers, -units.rows), 0.0)
+    ray, ray_exact = _ray(proof.ray, units.rows)
+    proved = dict.fromkeys(SvmStatus, exact) | {SvmStatus.infeasible: ray_exact}
 
     def kept(x: Tensor, otherwise: float) -> Tensor:
         return torch.where(_like(exact, x), x, otherwise)
 
-    W, sigma, upper, lower, multipliers = given
+    W, sigma, upper, lower = given
     certificate = replace(
         proof,
         multipliers=kept(multipliers, 0.0),
         upper=kept(upper, torch.inf),
         lower=kept(lower, 0.0),
         gap=kept(proof.gap, torch.inf),
+        ray=torch.where(ray_exact[:, None], ray, torch.nan),
+        ray_ratio=torch.where(ray_exact, proof.ray_ratio, 0.0),
     )
     return replace(
         verdict,
@@ -95,8 +113,8 @@ def to_given_size(verdict: Verdict[Tensor], exponent: Tensor, exact: Tensor) -> 
         sigma=kept(sigma, torch.nan),
         certificate=certificate,
         status=tuple(
-            status if same or status == SvmStatus.infeasible else SvmStatus.undecided
-            for status, same in zip(verdict.statuses, exact.tolist(), strict=True)
+            status if proved[status][b] else SvmStatus.undecided
+            for b, status in enumerate(verdict.statuses)
         ),
         min_margin=torch.where(found & ~exact, -torch.inf, verdict.min_margin),
         kappa=kept(verdict.kappa, torch.inf),
@@ -105,20 +123,17 @@ def to_given_size(verdict: Verdict[Tensor], exponent: Tensor, exact: Tensor) -> 
     )
 
 
-def _unit(x: Tensor, ordinary: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return 2^s x, the exponents s, and whether it is exact.
-
-    The largest entry is in [1/2, 1), or ordinary already: then s = 0.
-    """
-    largest = x.abs().flatten(1).amax(dim=1)
-    kept = (largest >= 2.0 ** (-ordinary - 1)) & (largest < 2.0**ordinary)
-    if kept.all():
-        return x, torch.zeros_like(largest, dtype=torch.int32), kept
-    finite, exponent = largest.isfinite(), -torch.frexp(largest).exponent
-    exponent = torch.where(finite & ~kept, exponent, 0)
-    scaled = times_power(x, exponent)
-    same = (times_power(scaled, -exponent) == x).flatten(1).all(dim=1)
-    return scaled, exponent, finite & same
+def _ray(ray: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the ray of the given rows, 1^T |a| = 1, and where float64 represents it, (B,)."""
+    used = ray.nan_to_num(0.0) != 0
+    if not used.any():
+        return ray, torch.ones_like(used[:, 0])
+    size = torch.where(used, rows + exponent_of(ray), torch.iinfo(rows.dtype).min)
+    exponent = torch.where(used, rows - size.amax(dim=1, keepdim=True), 0)
+    given = times_power(ray, exponent)
+    exact = _same(ray, times_power(given, -exponent), 0.0)
+    total = given.abs().nansum(dim=1, keepdim=True)
+    return given / torch.where(total > 0, total, 1.0), exact
 
 
 def _same(x: Tensor, y: Tensor, tolerance: float) -> Tensor:
@@ -130,17 +145,18 @@ def _same(x: Tensor, y: Tensor, tolerance: float) -> Tensor:
 
 
 def times_power(x: Tensor, exponent: Tensor) -> Tensor:
-    """Return 2^exponent x; in three factors where the power itself may overflow."""
+    """Return 2^exponent x; in four factors where the power itself may overflow."""
     if (exponent.abs() <= REPRESENTED).all():
         return x * _like(torch.exp2(exponent.to(x.dtype)), x)
-    third = torch.div(exponent, 3, rounding_mode="floor")
-    for part in (third, third, exponent - 2 * third):
-        x = x * _like(torch.exp2(part.to(x.dtype)), x)
+    part = torch.div(exponent, 4, rounding_mode="floor")
+    for factor in (part, part, part, exponent - 3 * part):
+        x = x * _like(torch.exp2(factor.to(x.dtype)), x)
     return x
 
 
 def _like(per_instance: Tensor, x: Tensor) -> Tensor:
-    return per_instance.reshape(-1, *(1,) * (x.ndim - 1))
+    """Return numbers with as many axes as x, to broadcast."""
+    return per_instance.reshape(*per_instance.shape, *(1,) * (x.ndim - per_instance.ndim))
 
 
 def is_thin(rows: Tensor, many: int = MANY) -> bool:

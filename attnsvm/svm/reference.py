@@ -83,7 +83,7 @@ def _solve_one(
         try:
             program.solve(warm_start=False, **options)
             said = program.status
-        except (cp.SolverError, MemoryError):  # some programs grow far beyond the instance
+        except (cp.SolverError, cp.DCPError, MemoryError):  # too large, or p is 1 when rounded
             said = "solver_error"
     W = variable.value if said != "solver_error" else None
     a = np.zeros(problem.N)

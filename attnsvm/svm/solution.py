@@ -127,7 +127,8 @@ class SvmSolution(Summarized, Verdict[ArrayT]):
         objective / lower_bound - 1.
     min_margin : (B,)
         min_k d_k^T W z_k over the inequalities; inf without any, -inf where there is no W. Of other
-        right-hand sides, min_k (d_k^T W z_k + relief_k norm(W)) / h_k over h_k > 0.
+        right-hand sides, min_k (d_k^T W z_k + relief_k norm(W)) / h_k over h_k > 0 that are not
+        rounding error beside ||d_k|| ||z_k|| ||W||_F.
     rank : (B,) int64
         Singular values above rank_tolerance * sigma_1; -1 where undecided: the gap exceeds 1e-8,
         or a singular value is above a tenth of this threshold and within 1e-5 sigma_1 of it, or
@@ -141,13 +142,15 @@ class SvmSolution(Summarized, Verdict[ArrayT]):
         Singular values of W, descending.
     support : (B, n, T) bool
         Tokens whose constraint is active: an equality, or a margin within 1e-6 (or 64 eps kappa,
-        the rounding error) of one; of another h_k, relative to the largest h_k. By complementarity
+        the rounding error) of one; of another h_k, relative to it, or to
+        ||d_k|| ||z_k|| ||W||_F / kappa if that is larger. By complementarity
         all other tokens have multiplier zero, up to the gap. An active token may have multiplier
         zero too: the neighbours of a locally optimal token (Definition 2 of arXiv 2308.16898) are
         defined by the margin alone.
     kappa : (B,)
-        ||W||_F max_k ||d_k|| ||z_k||, divided by the least singular value (at most one) of the
-        equalities' unit rows; float64 cannot certify a gap below about 2e-16 kappa.
+        The largest ||d_k|| ||z_k|| ||W||_F / h_k, of Att-SVM ||W||_F max_k ||d_k|| ||z_k||, divided
+        by the least singular value (at most one) of the unit rows that hold only up to rounding. It
+        has no unit; float64 cannot certify a gap below about 2e-16 kappa.
     certificate : Certificate
         Multipliers, bracket and ray.
     solve_time_s : float

@@ -1,6 +1,6 @@
 """From tokens to certified solutions: the functions that users call.
 
-problem -> unit size -> few dimensions -> solver -> certificate -> solution
+problem -> canonical units -> few dimensions -> solver -> certificate -> solution
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from attnsvm.config.names import keywords_checked
 from attnsvm.display.pace import doing
-from attnsvm.linalg import one_thread
+from attnsvm.linalg import own_settings, tensor_of
 from attnsvm.norm import Norm, Schatten, norm_of
 from attnsvm.svm import interior_point
 from attnsvm.svm.certificate import certify
@@ -25,7 +25,7 @@ from attnsvm.svm.frobenius import least_norm
 from attnsvm.svm.interior_point import LARGE, cones, constraint_generation
 from attnsvm.svm.problem import SvmProblem, finite_part, multi_token, single_token
 from attnsvm.svm.rank_constrained import of_rank
-from attnsvm.svm.reduction import ORDINARY, WIDE, in_span, to_given_size, to_unit_size
+from attnsvm.svm.reduction import WIDE, in_span, to_canonical, to_given
 from attnsvm.svm.solution import ArrayT, Candidate, Judge, Method, SvmSolution, Verdict, over_fields
 from attnsvm.svm.tolerances import ACTIVE, GAP, RANK_TOLERANCE, ROUNDING
 from attnsvm.svm.weighted import weighted, with_margins, with_offsets
@@ -34,7 +34,7 @@ Array: TypeAlias = Tensor | ArrayLike
 
 
 @keywords_checked
-@one_thread()
+@own_settings()
 def solve_svm(
     X: ArrayT,
     Z: Array,
@@ -108,7 +108,7 @@ def solve_svm(
 
 
 @keywords_checked
-@one_thread()
+@own_settings()
 def solve_gen_svm(
     X: ArrayT,
     Z: Array,
@@ -146,7 +146,7 @@ def solve_gen_svm(
 
 
 @keywords_checked
-@one_thread()
+@own_settings()
 def solve_rank_constrained(
     X: ArrayT,
     Z: Array,
@@ -235,14 +235,7 @@ class Given:
 
     def _tensor(self, name: str, array: Any) -> Tensor:
         """Return a tensor, a NumPy array of any strides, or nested lists as a tensor."""
-        if isinstance(array, Tensor):
-            return array.detach().to(self.device)
-        try:
-            plain = np.asarray(array)
-            native = plain.astype(plain.dtype.newbyteorder("="), order="C")
-            return torch.from_numpy(native).to(self.device)
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise ValueError(f"{name}: {error}; must be an array of numbers") from error
+        return tensor_of(name, array, self.device).detach()
 
 
 def method_of(norm: Norm, rows: int, d: int) -> Method:
@@ -251,9 +244,11 @@ def method_of(norm: Norm, rows: int, d: int) -> Method:
     Entry-wise norms change with the basis, so that many dimensions remain many.
     """
     wide = d >= WIDE and bool(cones(norm)) and not _is_rotated(norm)
-    if rows >= LARGE or wide:
-        return partial(constraint_generation, norm=norm)
-    return least_norm if norm.name == "frobenius" else partial(interior_point.solve, norm=norm)
+    large = rows >= LARGE or wide
+    if norm.name == "frobenius":
+        by_rows = partial(constraint_generation, norm=norm) if large else least_norm
+        return partial(interior_point.decided, by_rows)
+    return partial(constraint_generation if large else interior_point.solve, norm=norm)
 
 
 def _is_rotated(norm: Norm) -> bool:
@@ -261,7 +256,7 @@ def _is_rotated(norm: Norm) -> bool:
     return isinstance(norm, Schatten) or norm.name == "frobenius"
 
 
-@one_thread()
+@own_settings()
 def solve(
     problem: SvmProblem,
     norm: str | Norm,
@@ -280,7 +275,7 @@ def solve(
     if not 0 < rank_tolerance < 1:
         raise ValueError(f"rank_tolerance={rank_tolerance!r}: must be > 0 and < 1")
     begin = time.perf_counter()
-    scaled, exponent, exact = to_unit_size(problem, ORDINARY if norm.name == "frobenius" else 0)
+    scaled, units = to_canonical(problem)
     method = method_of(norm, scaled.N, scaled.d)
     judge = partial(certify, norm=norm, gap=gap, rank_tolerance=rank_tolerance)
     if m is not None and m < problem.d:
@@ -290,14 +285,15 @@ def solve(
     method = partial(weighted, method, norm)
     with doing(f"{norm.name} SVM"), np.errstate(all="ignore"):
         verdict = _isolated(scaled, method, judge)
-    verdict = to_given_size(verdict, exponent, exact)
+    support = _support(scaled, verdict, T)
+    verdict = to_given(verdict, units)
     proof = verdict.certificate
     return SvmSolution(
         **{f.name: getattr(verdict, f.name) for f in fields(verdict)},
         objective=proof.upper,
         lower_bound=proof.lower,
         duality_gap=proof.gap,
-        support=_support(problem, verdict, T),
+        support=support & ~verdict.W.isnan().any(dim=(1, 2))[:, None, None],
         solve_time_s=time.perf_counter() - begin,
         minimised=norm,
         problem=problem,
@@ -305,10 +301,16 @@ def solve(
 
 
 def _support(problem: SvmProblem, verdict: Verdict[Tensor], T: int) -> Tensor:
-    """Return the tokens whose constraint is active, (B, n, T)."""
+    """Return the tokens whose constraint is active, (B, n, T).
+
+    Up to ACTIVE, or ROUNDING kappa, relative to h_k, or to ||d_k|| ||z_k|| ||W||_F / kappa if that
+    is larger: of Att-SVM it is at most one.
+    """
     W, h = verdict.W, problem.required(verdict.certificate.upper)
-    tolerance = (ROUNDING * verdict.kappa).clamp(min=ACTIVE) * h.amax(dim=1)
-    active = problem.inequality & (problem.margins(W) <= h + tolerance[:, None])
+    size = W.flatten(1).norm(dim=1) / verdict.kappa
+    unit = torch.maximum(h.abs(), problem.scale * size[:, None])
+    tolerance = (ROUNDING * verdict.kappa).clamp(min=ACTIVE)[:, None] * unit
+    active = problem.inequality & (problem.margins(W) <= h + tolerance)
     active = active | (problem.equality & ~W.isnan().any(dim=(1, 2))[:, None])
     shape = (problem.B, problem.n, problem.N // problem.n)
     support = torch.zeros((problem.B, problem.n, T), dtype=torch.bool, device=W.device)

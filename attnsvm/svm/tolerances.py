@@ -1,6 +1,7 @@
 """What counts as proved, and where the solvers stop; constants of one method are in its file.
 
-Relative unless stated otherwise; EPS is the relative precision of float64.
+All are relative: numbers without unit, to be compared with ratios that do not change with the units
+of rows, right-hand sides or W. EPS is the relative precision of float64.
 """
 
 from attnsvm.linalg import EPS
@@ -15,6 +16,9 @@ MAX_GAP = 2e-2
 
 ROUNDING = 64 * EPS
 """ROUNDING * kappa is the duality gap that is accepted because of rounding errors."""
+
+CLEAR = 16 * ROUNDING
+"""A right-hand side is reached to the relative accuracy CLEAR ||d_k|| ||z_k|| ||W||_F / h_k."""
 
 RANK_TOLERANCE = 1e-6
 """Default threshold of the numerical rank, relative to the largest singular value."""
@@ -38,10 +42,7 @@ DEPENDENT = 32 * EPS
 """Unit rows count as dependent if a singular value is at most this times the largest."""
 
 FAINT = 1e-153
-"""Least norm (absolute) of a matrix whose squared entries do not underflow."""
-
-FAINT_ROW = 1e-140
-"""Least ||d_k|| ||z_k|| (absolute) of a row in an instance of unit size."""
+"""Least norm of a matrix whose squared entries do not underflow, in canonical units."""
 
 # --- when a solver stops -------------------------------------------------------------------------
 
@@ -59,6 +60,9 @@ MAX_GRAM_NORM = 1e2
 
 VIOLATED = 1e-11
 """A row with slack below -VIOLATED * ||W|| counts as violated in constraint generation."""
+
+LIFT = 1e-10
+"""Largest share of ||W|| that is added so that margins hold beyond rounding errors."""
 
 ROUND_DECREASE = 1e-8
 """Least relative decrease of ||K||_F^2 + ||Q||_F^2 in a round of alternating minimisation."""

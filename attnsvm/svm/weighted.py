@@ -74,16 +74,12 @@ def weighted(method: Method, norm: Norm, problem: SvmProblem) -> Candidate:
     one for every norm(W).
     """
     if problem.relief is None:
-        if ((problem.h == 1) | ~problem.inequality).all():
-            return method(problem)
-        direct = ~problem.homogeneous & problem.limits.any(dim=1)
-        if direct.all():
-            return method(problem)
-        if direct.any():
-            parts = [at.nonzero()[:, 0] for at in (direct, ~direct)]
-            both = [weighted(method, norm, problem.take(at)) for at in parts]
-            order = torch.cat(parts).argsort()
-            return Candidate(*(torch.cat(one)[order] for one in zip(*both, strict=True)))
+        found = method(problem)
+        index = problem.blurred(found.W).any(dim=1).nonzero()[:, 0]
+        if index.numel():
+            part = problem.take(index)
+            found.W[index] = part.lifted(found.W[index], method(part.plain).W)
+        return found
     plain = method(problem.plain)
     W, a = plain.W.clone(), plain.multipliers.clone()
     ray = torch.full_like(a, torch.nan)
@@ -92,7 +88,7 @@ def weighted(method: Method, norm: Norm, problem: SvmProblem) -> Candidate:
     level = torch.where(margins.amin(dim=1) > 0, lower, torch.inf)
     enough = TIGHT if norm.name == "frobenius" else CONVERGED_GAP
     at = torch.arange(problem.B, device=W.device)
-    for _ in range(ROUNDS if problem.relief is not None else 1):
+    for _ in range(ROUNDS):
         at = at[~(upper[at] <= (1 + enough) * lower[at])]
         if not at.numel():
             break

@@ -5,13 +5,14 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from attnsvm.linalg import one_minus_correlation
+from attnsvm.linalg import one_minus_correlation, own_settings
 from attnsvm.problem import ProblemBatch
 from attnsvm.selection import TokenSelection
 from attnsvm.svm import SvmSolution, SvmStatus
 from attnsvm.training import Trajectory
 
 
+@own_settings()
 def direction_change(path: Trajectory) -> Tensor:
     """Return 1 - correlation of the final W with W half-way, (B,).
 
@@ -24,6 +25,7 @@ def direction_change(path: Trajectory) -> Tensor:
     return one_minus_correlation(path.W, path.snapshots[:, half])
 
 
+@own_settings()
 def convergence_types(
     batch: ProblemBatch,
     selection: TokenSelection,

@@ -11,13 +11,13 @@ from torch import Tensor
 
 from attnsvm import parameterization
 from attnsvm.head import Linear, Quadratic, Relu
-from attnsvm.linalg import one_thread
+from attnsvm.linalg import own_settings
 from attnsvm.loss import Loss
 from attnsvm.nn.risk import Risk
 from attnsvm.problem import ProblemBatch
 from attnsvm.selection import optimal_tokens
 from attnsvm.svm import SvmProblem, solve_svm
-from attnsvm.svm.frobenius import least_norm
+from attnsvm.svm.frobenius.pivoting import by_size
 from attnsvm.theory import local_optima as optima
 from attnsvm.training.start import runner_up
 
@@ -33,6 +33,7 @@ GRAM_NUMBERS = 2**24
 """Largest number of entries of the Gram matrices that are in memory together."""
 
 
+@own_settings()
 def unique_optimum(batch: ProblemBatch) -> Verdicts:
     """Return whether every sample has one token of highest score (Definition 1)."""
     gamma = batch.scores()
@@ -42,6 +43,7 @@ def unique_optimum(batch: ProblemBatch) -> Verdicts:
     return _positive((top[..., 0] - top[..., 1]).amin(-1), _size(gamma))
 
 
+@own_settings()
 def assumption_b2(batch: ProblemBatch) -> Verdicts:
     """Return whether all other tokens of a sample share one score, below the best (B.2)."""
     gamma, (optimal, _) = batch.scores(), optimal_tokens(batch)
@@ -59,6 +61,7 @@ def overparameterized(batch: ProblemBatch) -> Verdicts:
     return list((batch.d >= (T - 1).clamp(min=batch.n)).tolist())
 
 
+@own_settings()
 def optimum_feasible(batch: ProblemBatch) -> Verdicts:
     """Return whether some W separates the optimal tokens, certified."""
     optimal, _ = optimal_tokens(batch)
@@ -69,7 +72,7 @@ def optimum_feasible(batch: ProblemBatch) -> Verdicts:
 # --- Assumption B.1 ---------------------------------------------------------------------------
 
 
-@one_thread()
+@own_settings()
 def assumption_b1(problem: SvmProblem) -> list[bool | None]:
     """Return whether all margins equal 1 at the optimum of each problem (Assumption B.1).
 
@@ -90,7 +93,7 @@ def assumption_b1(problem: SvmProblem) -> list[bool | None]:
 
 def _all_margins_one(problem: SvmProblem) -> list[bool | None]:
     """Return the verdicts for a batch whose Gram matrices fit into memory."""
-    W, _, ray = least_norm(problem)
+    W, _, ray = by_size(problem)
     apart = torch.where(problem.inequality, (problem.margins(W) - 1).abs(), 0.0).amax(1)
     equal = apart <= B1_TOLERANCE
     decided = equal | W.isfinite().flatten(1).all(1) | ray.isfinite().all(1)
@@ -101,6 +104,7 @@ def _all_margins_one(problem: SvmProblem) -> list[bool | None]:
 # --- Assumption D -----------------------------------------------------------------------------
 
 
+@own_settings()
 def assumption_d(batch: ProblemBatch, norm: str = "frobenius") -> Verdicts:
     """Return whether no other selection hides the optimal tokens from its SVM (Assumption D).
 
@@ -149,6 +153,7 @@ def _hides_nothing(every: optima.LocalOptima, optimal: Tensor) -> bool | None:
 # --- other hypotheses -------------------------------------------------------------------------
 
 
+@own_settings()
 def aligned_gradient(batch: ProblemBatch, W: Tensor, loss: Loss) -> Verdicts:
     """Return whether the step -grad L(W) alone separates the optimal tokens.
 
@@ -167,6 +172,7 @@ def aligned_gradient(batch: ProblemBatch, W: Tensor, loss: Loss) -> Verdicts:
     return _positive(least, moved.abs().flatten(1).amax(1))
 
 
+@own_settings()
 def order_preserving(batch: ProblemBatch) -> Verdicts:
     """Return whether every mixture of a sample's tokens scores below its best token.
 
@@ -199,6 +205,7 @@ def order_preserving(batch: ProblemBatch) -> Verdicts:
     return [_and(one, two) for one, two in zip(below, unique, strict=True)]
 
 
+@own_settings()
 def runner_up_local(batch: ProblemBatch, norm: str = "frobenius") -> Verdicts:
     """Return whether the tokens of init=cone_runner_up are locally optimal (Definition 2).
 

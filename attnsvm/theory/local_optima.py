@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from attnsvm.config.names import keywords_checked
+from attnsvm.linalg import own_settings
 from attnsvm.norm import Norm
 from attnsvm.problem import ProblemBatch
 from attnsvm.selection import select_tokens
@@ -54,6 +55,7 @@ class LocalOptima:
 
 
 @keywords_checked
+@own_settings()
 def local_optima(
     batch: ProblemBatch,
     norm: str | Norm = "frobenius",

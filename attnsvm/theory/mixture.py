@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnsvm.head import Linear, Quadratic, Relu
+from attnsvm.linalg import own_settings
 from attnsvm.problem import ProblemBatch
 from attnsvm.svm import finite_part
 
@@ -23,6 +24,7 @@ INDEPENDENT = 1e-6
 Gram matrix of equations, relative to its trace."""
 
 
+@own_settings()
 def optimal_mixture(batch: ProblemBatch) -> Tensor:
     """Return the attention of least risk, s_i = argmax over the simplex of Y_i h(X_i^T s).
 
@@ -95,6 +97,7 @@ def _best_mixture(X: Array, v: Array, lam: float, admissible: NDArray[np.bool_])
     return s if sure else np.full(len(X), np.nan)
 
 
+@own_settings()
 def finite_part_distance(batch: ProblemBatch, mixture: Tensor) -> Callable[[Tensor], Tensor]:
     """Return the map of W (B, d, d) to ||P W - W_fin||_F / ||W_fin||_F, (B,), of given mixtures.
 

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from attnsvm.linalg import own_settings
 from attnsvm.loss import Loss
 from attnsvm.nn.risk import Risk
 from attnsvm.optimizer.lbfgs import minimise
@@ -93,6 +94,7 @@ def priority_graphs(batch: ProblemBatch) -> list[PriorityGraph]:
     return [PriorityGraph.of(*one) for one in zip(*arrays, strict=True)]
 
 
+@own_settings()
 def label_components(batch: ProblemBatch) -> tuple[Tensor, Tensor]:
     """Return which tokens are in the component of the label, and which are kept, (B, n, T) bool.
 

@@ -14,7 +14,7 @@ from attnsvm.config import GROUPS, ConfigError
 from attnsvm.config.instantiate import named
 from attnsvm.config.names import nearest
 from attnsvm.display.pace import doing, speaking
-from attnsvm.linalg import one_thread
+from attnsvm.linalg import own_settings
 from attnsvm.loss import Loss
 from attnsvm.nn.risk import Risk
 from attnsvm.optimizer import FirstOrder, Optimizer
@@ -34,6 +34,7 @@ ROWS = 1000
 """Most rows of an SVM that is solved from its Gram matrix."""
 
 
+@own_settings()
 def train(
     batch: ProblemBatch,
     /,
@@ -96,7 +97,7 @@ def train(
     given = None
     if init is not None and not isinstance(init, str):
         given = tuple(V.to(batch.X.device) for V in rule.given(init, batch.B, batch.d))
-    with torch.no_grad(), one_thread() as threads:
+    with torch.no_grad(), own_settings() as threads:
         if batch.B == 1:  # torch rounds it differently, which overshooting steps amplify
             both = torch.zeros(2, dtype=torch.int64, device=batch.X.device)
             risk = Risk(batch.take(both), rule, risk.loss)

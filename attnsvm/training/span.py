@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from attnsvm.config import ConfigError
-from attnsvm.linalg import one_thread, orthonormal, times
+from attnsvm.linalg import orthonormal, own_settings, times
 from attnsvm.problem import ProblemBatch
 
 APART = 0.1
@@ -25,7 +25,7 @@ SQUARES = (1e-200, 1e200)
 """Range of squared lengths for which inner products neither overflow nor lose digits."""
 
 
-@one_thread()
+@own_settings()
 def in_span(batch: ProblemBatch) -> ProblemBatch:
     """Return the batch in the span of its vectors, of dimension r = min(d, n (T + 1)).
 
@@ -76,7 +76,7 @@ def in_span(batch: ProblemBatch) -> ProblemBatch:
     )
 
 
-@one_thread()
+@own_settings()
 def span_basis(batch: ProblemBatch) -> Tensor:
     """Return E of `in_span`, orthonormal columns, shape (B, d, r): W = E W' E^T and K = E K'.
 

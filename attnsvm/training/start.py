@@ -16,6 +16,7 @@ from torch import Tensor
 from attnsvm.config import ConfigError
 from attnsvm.config.optimizer import CONES
 from attnsvm.data.file import read_npz
+from attnsvm.linalg import own_settings, real
 from attnsvm.nn.risk import Risk
 from attnsvm.optimizer import Optimizer
 from attnsvm.optimizer.base import TINY, broadcast, norm
@@ -50,11 +51,12 @@ def check_start(rule: Parameterization, optimizer: Optimizer, d: int) -> None:
         )
     if init in CONES and optimizer.init_angle > 0 and rule.max_rank(d) < d:
         raise ConfigError(
-            f"optimizer.init_angle={optimizer.init_angle:g}: must be 0 with parameterization.m="
+            f"optimizer.init_angle={optimizer.init_angle}: must be 0 with parameterization.m="
             f"{rule.max_rank(d)} < d={d}: weights at another angle have full rank"
         )
 
 
+@own_settings()
 def in_cone(
     batch: ProblemBatch,
     selected: Tensor,
@@ -95,7 +97,7 @@ def in_cone(
         If the tokens are numbers, d = 1, which have no other direction.
     """
     if batch.d == 1 and angle > 0:
-        raise ConfigError(f"optimizer.init_angle={angle:g}: must be 0 with d=1")
+        raise ConfigError(f"optimizer.init_angle={angle}: must be 0 with d=1")
     given = batch.X, batch.Z, selected
     if norm == "nuclear" and max_rank is not None and max_rank < batch.d:
         solution = solve_rank_constrained(*given, max_rank, mask=batch.mask)
@@ -145,7 +147,7 @@ def _file(risk: Risk, optimizer: Optimizer) -> Variables:
     batch, rule = risk.batch, risk.rule
     assert optimizer.init_path is not None  # as checked by the schema
     found = _of_instances(optimizer.init_path, rule.NAMES, 2, batch)
-    given = tuple(torch.from_numpy(V.astype(np.float64)) for V in found)
+    given = tuple(real(name, V) for name, V in zip(rule.NAMES, found, strict=True))
     return tuple(V.to(batch.X.device) for V in rule.given(given, batch.B, batch.d))
 
 

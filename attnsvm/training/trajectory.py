@@ -13,7 +13,7 @@ from attnsvm.config import ConfigError
 from attnsvm.config.words import MEANINGS
 from attnsvm.display.results import Batched, counted, over_steps
 from attnsvm.head import Parameters
-from attnsvm.linalg import as_tensor, one_minus_correlation
+from attnsvm.linalg import one_minus_correlation, real
 from attnsvm.nn.risk import Forward, Risk
 from attnsvm.parameterization import Variables
 from attnsvm.training.ending import ended
@@ -119,7 +119,7 @@ class Trajectory(Batched):
             values = others.sum(-1).amax(-1)
             label = r"$1 - \min_i \max_t s_{it}$"
         else:
-            W = as_tensor(W_svm, like=self.snapshots)
+            W = real("W_svm", W_svm, self.snapshots.device)
             if W.shape != self.W.shape:
                 shapes = f"shape {tuple(W.shape)}; must be {tuple(self.W.shape)}"
                 raise ConfigError(f"W_svm: {shapes}, a matrix for every instance")

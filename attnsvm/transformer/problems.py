@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from attnsvm.head import RowScores
+from attnsvm.linalg import own_settings
 from attnsvm.model import Transformer
 from attnsvm.nn.risk import log_attention
 from attnsvm.optimizer.base import broadcast
@@ -96,6 +97,7 @@ def visible_rows(model: Transformer, layers: list[Layer], attended: float) -> li
     return found[::-1]
 
 
+@own_settings()
 def layer_problems(
     batch: ProblemBatch, path: LayerTrajectory, attended: float = 1e-3
 ) -> LayerProblems:

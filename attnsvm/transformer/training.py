@@ -12,7 +12,7 @@ from attnsvm.config import ConfigError
 from attnsvm.config.groups import INITIAL
 from attnsvm.config.instantiate import named
 from attnsvm.head import Linear, Relu
-from attnsvm.linalg import one_thread
+from attnsvm.linalg import own_settings
 from attnsvm.linalg.jit import announced
 from attnsvm.linalg.simd.arithmetic import LANES
 from attnsvm.linalg.simd.array import LaneArray
@@ -79,6 +79,7 @@ class LayerTrajectory:
         return {"W": self.weights.W, **self.weights.others(self.model)}
 
 
+@own_settings()
 def train_layers(
     batch: ProblemBatch,
     /,
@@ -135,7 +136,7 @@ def train_layers(
     stacked = (torch.stack(V, 1) for V in zip(*drawn, strict=True))
     start = tuple(V.view(*net.stack, *V.shape[2:]) for V in stacked)
     recorder = _Recorder(net, [int(k) for k in chosen.grid()])
-    with torch.no_grad(), one_thread() as threads, reporting(progress, chosen.steps) as report:
+    with torch.no_grad(), own_settings() as threads, reporting(progress, chosen.steps) as report:
         if compiled and compilable(net, chosen):
             steps = _NetworkSteps(net, start, recorder)
             recorder.store(start, net.drawn.replaced({"W": net.combined(start)}))

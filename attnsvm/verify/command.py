@@ -50,25 +50,25 @@ def _verified(directory: Path, retrain: int) -> int:
             plan = record.read_plan(directory)
     proofs = _proofs([
         (directory if single else directory / name, run.run, plan.runs.get(name, []), retrain)
-        for name, run in found.items() if run.state == "done"
+        for name, run in found.items() if run.finished
     ])  # fmt: skip
     for name, run in each("run", [*found.items()]):
-        proof = next(proofs) if run.state == "done" else f"{run.state}: {run.reason}"
+        proof = next(proofs) if run.finished else f"{run.state}: {run.reason}"
         if isinstance(proof, str):
             _print(f"{name}: {proof}")
             refused += 1
             continue
         _print_proof(name, proof)
+        if run.reason:
+            _print(f"  {run.state}: {run.reason}; what differs may be due to that")
         refused += len(proof.refusals)
         trusted.update(proof.trusted)
         proved.append(proof)
     if not refused:
         from attnsvm.sweeps.aggregate import load
         from attnsvm.sweeps.conclusion import result
-        from attnsvm.sweeps.verdicts import refutation
 
-        frames = load(directory)
-        for line in (*result(frames), *refutation(frames)):
+        for line in result(load(directory)):
             _print(line)
     for words in classes(proved):
         _print(words)
@@ -112,12 +112,12 @@ def _proof(task: Task) -> RunProof | str:
             from attnsvm.verify.retrain import retrained
 
             with doing("training again"):
-                proof.retrained, proof.repeated, differences = retrained(folder, retrain)
-            proof.refusals += differences
-            if proof.repeated == proof.instances:
+                proof.retrained = retrained(folder, retrain)
+            proof.refusals += proof.retrained.refusals
+            if proof.retrained.repeated == proof.instances:
                 proof.trusted = [what for what in proof.trusted if what != TRAINING]
     except Exception as error:  # whatever one record holds, the others are proved
-        what = "too large" if isinstance(error, record.TooLargeError) else "corrupt"
+        what = error.state if isinstance(error, record.CorruptRecordError) else "corrupt"
         return f"{what}: {type(error).__name__}: {error}"
     return proof
 
@@ -143,9 +143,11 @@ def _print_proof(name: str, proof: RunProof) -> None:
     """Print what is proved of a run, and below it what is refused."""
     words = [f"{count} {status} proved" for status, count in proof.proved.items()]
     words = [f"{proof.instances} instances", *words, f"{len(proof.refusals)} refused"]
-    if proof.retrained is not None:
-        equal = f" ({proof.repeated} equal in every bit)" if proof.retrained else ""
-        words.append(f"{proof.retrained} trained again{equal}")
+    if (again := proof.retrained) is not None:
+        parts = [f"{again.repeated} equal in every bit"] * bool(again.compared)
+        parts += [again.reason] * bool(again.reason)
+        parts += [f"{again.undecidable} not decidable across machines"] * bool(again.undecidable)
+        words.append(f"{again.compared} trained again" + f" ({', '.join(parts)})" * bool(parts))
     if proof.close:
         words.append(f"{proof.close} agree with their draw up to rounding")
     _print(f"{name}: {', '.join(words)}")
@@ -163,7 +165,8 @@ def classes(proofs: Sequence[RunProof]) -> Iterator[str]:
         stated += proof.stated
         derived += proof.derived
         instances += dict.fromkeys(proof.stated, proof.instances)
-        replayed += dict.fromkeys(proof.stated, proof.repeated)
+        repeated = proof.retrained.repeated if proof.retrained else 0
+        replayed += dict.fromkeys(proof.stated, repeated)
     found: dict[str, dict[str, list[str]]] = {}
     for (part, name), count in stated.items():
         if open_ := count - derived[part, name]:

@@ -26,7 +26,9 @@ from attnsvm.verify.exact import (
 
 DEPENDENT = 32 * EPS  # largest relative singular value at which unit equality rows are dependent
 EQUALITY = 1.1e-11  # residual of an equality, relative to ||d_k|| ||z_k|| ||W||_F
-ACTIVE = 1e-6  # largest excess over one of a support token's margin, unless 64 EPS kappa is larger
+ACTIVE = 1e-6  # largest relative excess of a support token's margin, unless 64 EPS kappa is larger
+CLEAR = 16 * 64 * EPS  # relative error of a margin, as a share of ||d_k|| ||z_k|| ||W||_F / h_k
+HELD = 10  # rounds in which rows are held
 RANK_TOLERANCE = 1e-6  # default threshold of the rank, relative to the largest singular value
 
 
@@ -111,11 +113,13 @@ def of_head(at: Mapping[str, Any]) -> dict[str, Any]:
 class ExactRows:
     """The exact rows d_k, z_k, h_k of a stored SVM: inequalities, equalities, padding.
 
-    Of the weighted SVM, an inequality is d_k^T W z_k >= max(0, h_k - relief_k norm(W)).
+    Of the weighted SVM, an inequality is d_k^T W z_k >= max(0, h_k - relief_k norm(W)). Where
+    `clear`, inequalities whose h_k is small beside ||d_k|| ||z_k|| ||W||_F may be missed by
+    rounding, as equalities may, and only the others scale W.
     """
 
-    def __init__(self, stored: StoredSvm) -> None:
-        self.stored = stored
+    def __init__(self, stored: StoredSvm, clear: bool = False) -> None:
+        self.stored, self.clear = stored, clear
         X, Z = Exact.of(stored.X), Exact.of(stored.Z)
         n, T = stored.mask.shape
         self.samples = Z
@@ -202,18 +206,19 @@ class ExactRows:
         return [int(margin) * unit for margin in margins]
 
     def least_margin(self, size: Fraction) -> Fraction | None:
-        """Return the least (margin + relief_k size) / h_k of the inequalities, None without any.
+        """Return the least (margin + relief_k size) / h_k of rows that scale W, None without any.
 
-        No margin may be negative. `size` is at least norm(W), which only raises the upper bound
-        size / least. Equalities are checked.
+        No other margin may be negative, unless it is met up to rounding. `size` is at least
+        norm(W), which only raises the upper bound size / least. Equalities are checked.
         """
-        for k in np.flatnonzero(self.equality):
-            residual = abs(float(self.margins[k] - Fraction(float(self.h[k]))))
+        for k in np.flatnonzero(self.equality | self.limits):
+            missed = Fraction(float(self.h[k])) - self.margins[k]
+            residual = abs(float(missed)) if self.equality[k] else float(missed)
             allowed = EQUALITY * self.scales[k] * self.length
             require(residual <= allowed, f"equality {k} is violated")
-        index = np.flatnonzero(self.inequality)
+        index = np.flatnonzero(self.inequality & ~self.limits)
         require(all(self.margins[k] >= 0 for k in index), "a margin is negative")
-        index = index[self.h[index] > 0]
+        index = np.flatnonzero(self.scaling)
         ratios = ((self.margins[k] + self.relief[k] * size) / Fraction(self.h[k]) for k in index)
         least = min(ratios, default=None)
         if least is not None:
@@ -226,18 +231,74 @@ class ExactRows:
         return float(root(self.W.squared_norm)[1])
 
     @cached_property
+    def reach(self) -> Array:
+        """||d_k|| ||z_k|| ||W||_F / h_k, infinite where h_k = 0."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratios = np.array(self.scales) * self.length / np.abs(self.h)
+        return np.asarray(np.where(self.h != 0, ratios, np.inf))
+
+    @cached_property
+    def scaling(self) -> NDArray[np.bool_]:
+        """The inequalities with h_k > 0, unless an equality has h_k != 0."""
+        rows = self.inequality & (self.h > 0) & ~self.h[self.equality].any()
+        faint = self.stored.gap < CLEAR * self.reach if self.clear else False
+        return np.asarray(rows & ~np.asarray(faint))
+
+    @cached_property
+    def limits(self) -> NDArray[np.bool_]:
+        """The inequalities that do not scale W."""
+        relieved = any(self.relief)
+        return self.inequality & ~self.scaling & (self.clear and not relieved)
+
+    @cached_property
     def kappa(self) -> float:
-        """||W||_F max_k ||d_k|| ||z_k|| / min(1, least singular value of the equalities)."""
-        return float(self.length * self.largest_scale(self.present) * self.repair[1])
+        """The condition number of `attnsvm.svm.certificate`, which does not depend on units.
+
+        The largest ||d_k|| ||z_k|| ||W||_F / h_k of the rows that scale W, else the least one of
+        all, over the least singular value of rows that are held, which is at most one. Zero where
+        W = 0 is the solution.
+        """
+        if self.trivial:
+            return 0.0
+        nearest = max(1.0, self.reach[self.present].min(initial=np.inf))
+        kappa = self.reach[self.scaling].max(initial=1.0 if self.scaling.any() else nearest)
+        kappa *= self.repair[1]
+        if not self.h[self.equality].any():
+            return float(kappa)
+        a = Exact.of(self.stored.multipliers)
+        size = float(root(self.combine(a).squared_norm)[1])
+        return max(float(kappa), float(abs(self.stored.multipliers) @ self.scales) / size)
+
+    @cached_property
+    def lost(self) -> Fraction:
+        """How far the least ratio of margin and h_k may fall on the way to exact rows."""
+        most = max((self.scales[k] / self.h[k] for k in np.flatnonzero(self.scaling)), default=0.0)
+        return Fraction(most * self.repair[0])
 
     @cached_property
     def repair(self) -> tuple[float, float]:
-        """The distance of W to where the equalities hold, and 1 / their least singular value.
+        """The distance of W to where held rows are equalities, and 1 / their least singular value.
+
+        Held are equalities, and the limits that are not met by more than rounding or the distance.
+        """
+        held, lost = self.equality, [self.rounding(k, self.length) for k in range(len(self.h))]
+        slack = [float(self.margins[k] - Fraction(float(self.h[k]))) for k in range(len(self.h))]
+        for _ in range(HELD):
+            held = held | (self.limits & (np.array(slack) <= lost))
+            distance, condition = self._distance(held)
+            lost = [scale * distance for scale in self.scales]
+            if not (self.limits & ~held & (np.array(slack) <= lost)).any():
+                return distance, condition
+        require(False, "rows that are met up to rounding depend on each other")
+        return math.inf, math.inf
+
+    def _distance(self, held: NDArray[np.bool_]) -> tuple[float, float]:
+        """Return the distance of W to where `held` rows are equalities, 1 / their singular value.
 
         Computed in the singular vectors of the unit rows; a direction of singular value zero must
-        be consistent up to rounding. Without equalities they are zero and one.
+        be consistent up to rounding. Without rows they are zero and one.
         """
-        index = np.flatnonzero(self.equality)
+        index = np.flatnonzero(held)
         if not index.size:
             return 0.0, 1.0
         scale = [self.scales[k] or 1.0 for k in index]
@@ -263,11 +324,12 @@ class ExactRows:
     def support(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Return the tokens whose constraint is active, for certain and possibly, (n, T)."""
         h = self.required(self.stored.objective)
-        tolerance = max(ACTIVE, 64 * EPS * self.kappa) * h.max()
+        unit = np.maximum(np.abs(h), np.array(self.scales) * self.length / max(self.kappa, 1e-300))
+        tolerance = max(ACTIVE, 64 * EPS * self.kappa) * unit
         certain, possible = np.zeros((2, *self.stored.mask.shape), dtype=bool)
         for k in np.flatnonzero(self.present):
-            excess = float(self.margins[k]) - h[k] - tolerance
-            apart = self.rounding(int(k), self.length) + 1e-9 * tolerance
+            excess = float(self.margins[k]) - h[k] - tolerance[k]
+            apart = self.rounding(int(k), self.length) + 1e-9 * tolerance[k]
             at = self.sample[k], self.token[k]
             certain[at] = self.equality[k] or excess + apart <= 0
             possible[at] = self.equality[k] or excess - apart <= 0
@@ -297,7 +359,3 @@ class ExactRows:
         """The ||d_k|| ||z_k||, to a few units in the last place."""
         unit = Fraction(4) ** self.exponent
         return [float(root(square * unit)[0]) for square in self.squared_scale]
-
-    def largest_scale(self, rows: NDArray[np.bool_]) -> float:
-        """Return the largest ||d_k|| ||z_k|| of `rows`, 0 without any."""
-        return max((self.scales[k] for k in np.flatnonzero(rows)), default=0.0)

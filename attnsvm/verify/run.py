@@ -11,6 +11,7 @@ import numpy as np
 
 from attnsvm.config.fields import OneOf
 from attnsvm.config.groups import is_transformer, one_layer_problems
+from attnsvm.config.version import CHANGED
 from attnsvm.display.pace import each
 from attnsvm.record import CorruptRecordError, columns
 from attnsvm.record.folder import read_record
@@ -21,6 +22,7 @@ from attnsvm.verify.comparison import Comparison, Mask, Sheet, sheet
 from attnsvm.verify.drawing import Drawing
 from attnsvm.verify.layer import LayerProof
 from attnsvm.verify.replay import VARIANTS, Replay
+from attnsvm.verify.retrain import Retrained
 from attnsvm.verify.trusted import Unknown, config_refusals, trusted, with_files_beside
 
 HEADS = 24
@@ -49,10 +51,9 @@ class RunProof:
 
     It has `instances` rows. `proved` counts the proved SVMs of each status; `refusals` (what, seed
     or None, reason) are what does not follow, and `trusted` what cannot be derived. `close` is how
-    many instances agree with their draw up to rounding only. `retrained` rows were trained again
-    and compared, None if it was not asked for; `repeated` of them came out again, with weights
-    equal in every bit. `stated` counts the values of each column, and of each part of each curve:
-    ("", column) or (part, quantity); `derived` those of them that follow.
+    many instances agree with their draw up to rounding only. `retrained` is what came out of
+    training again, None if it was not asked for. `stated` counts the values of each column, and of
+    each part of each curve: ("", column) or (part, quantity); `derived` those of them that follow.
     """
 
     instances: int
@@ -60,8 +61,7 @@ class RunProof:
     refusals: list[tables.Refusal] = field(default_factory=list)
     trusted: list[str] = field(default_factory=list)
     close: int = 0
-    retrained: int | None = None
-    repeated: int = 0
+    retrained: Retrained | None = None
     stated: Counter[tuple[str, str]] = field(default_factory=Counter)
     derived: Counter[tuple[str, str]] = field(default_factory=Counter)
 
@@ -85,7 +85,8 @@ class _Prover:
         self.layered = is_transformer(self.config["model"])
         self.key = self.whole.key
         self.proof = RunProof(len(record.trials))
-        self.proof.stated.update({("", str(name)): len(record.trials) for name in record.trials})
+        names = [str(name) for name in record.trials if name not in record.lacking]
+        self.proof.stated.update({("", name): len(record.trials) for name in names})
         for name, curves in record.history.groupby("quantity"):
             count = len(curves[self.key].drop_duplicates())
             self.proof.stated.update({(part, str(name)): count for part in STEPS})
@@ -103,6 +104,9 @@ class _Prover:
         steps: Any = tuple(map(float, self.steps))
         self.allowed["selected_since"] = OneOf(steps)
         self.undecided: set[str] = set()
+        ends = tuple(end for k, ends in CHANGED.items() if k > run["numbers"] for end in ends)
+        changed = (str(name) for name in record.trials if str(name).endswith(ends))
+        self.newer = {*record.lacking, *changed}
 
     def _steps(self) -> list[float]:
         """Return the steps of the snapshots; those of a plug-in are read from the history."""
@@ -141,6 +145,7 @@ class _Prover:
         open_ = bool(proof.proved["undecided"])
         proof.trusted += trusted(self.config, self.unknown, open_)
         proof.trusted += sorted(f"{name} where rounding decides it" for name in self.undecided)
+        proof.trusted += sorted(f"{name}, of another version" for name in self.newer)
 
     def _refuse(self, what: str, row: Mapping[str, Any] | None, reason: str) -> None:
         if row and self.layered:
@@ -188,7 +193,8 @@ class _Prover:
         of_weights = {  # further columns that hang on trained weights
             one.name: one.allowed.holds
             for one in self.further
-            if one.name in self.replay.entered and one.allowed is not None and one.dtype != "str"
+            if one.name in self.replay.entered - self.newer
+            if one.allowed is not None and one.dtype != "str"
         }
         for row in without:
             found = positive.get(row["seed"])
@@ -202,7 +208,11 @@ class _Prover:
         )
         for name, reason in one.refusals():
             self._refuse(name, row, reason)
-        wrong = {name: e for name, e in one.columns().items() if not e.allows(row[name])}
+        wrong = {
+            name: e
+            for name, e in one.columns().items()
+            if name not in self.newer and not e.allows(row[name])
+        }
         for name, expected in wrong.items():
             self._refuse("table", row, f"{name} is {expected}, stated is {row[name]}")
         return list(wrong)
@@ -218,7 +228,7 @@ class _Prover:
 
     def _stated(self, part: RunRecord) -> Sheet:
         """Return the sheet of what the record says of some instances."""
-        names = [name for name in part.trials if name not in self.unknown.columns]
+        names = [name for name in part.trials if name not in self.unknown.columns | self.newer]
         known = ~part.history["quantity"].isin(self.unknown.columns)
         return sheet(part.trials[names], part.history[known], part.solutions, self.key)
 
@@ -241,6 +251,9 @@ class _Prover:
             of_network = [name for name in stored.arrays if name.startswith("network_head_")]
             names |= {"trained_v", "Y", *of_network}
         stated = self._stated(stored.record)
+        if self.run["stale"]:
+            self.newer |= {name for _, name in comparison.variants[0].keys() - stated.keys()}
+            names |= self.newer
         if reason := comparison.form_refusal(stated, names):
             self._refuse("record", None, reason)
             return

@@ -5,15 +5,30 @@ import dataclasses
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
 from attnsvm.config import GROUPS, RunConfig
-from attnsvm.config.identity import digest, folder_name, named_files
+from attnsvm.config.identity import content_digest, folder_name, named_files
 from attnsvm.config.instantiate import target_class
+from attnsvm.record.run import identity
 
 TRAINING = "trained weights (see --retrain)"
 """What need not be trusted where every row was trained again and came out equal."""
+
+DRAWING = {"data", "head", "model"}
+"""Groups without which instances, labels and scores are not known."""
+
+FILES = {
+    "path": "the data file is not here as it was",
+    "text": "the text is not here as it was",
+    "transformer": "the model's files are not here as they were",
+    "init_path": "the file of initial weights is not here as it was",
+}
+"""Field that names a file -> what is said of it where it is missing."""
+
+OF_PROBE = "the file of a probe is not here as it was"
 
 STAND_INS = {"head": "linear", "model": "cross_attention", "loss": "logistic", "data": "sphere",
              "parameterization": "w", "optimizer": "normalized_gd"}  # fmt: skip
@@ -23,7 +38,7 @@ STAND_INS = {"head": "linear", "model": "cross_attention", "loss": "logistic", "
 def config_refusals(run: Mapping[str, Any], folder: Path) -> Iterator[str]:
     """Yield what is wrong with the signature of a `run.json`, and with its folder's name."""
     contents = _contents(run)
-    if None not in contents and run["signature"] != _signature(run):
+    if None not in contents and not identity(run):
         files = " and the files that it names, which are here" if contents else ""
         yield f"signature: is not that of the config{files}"
     if re.search("-[0-9a-f]{12}$", folder.name):
@@ -39,11 +54,28 @@ def with_files_beside(run: Mapping[str, Any], folder: Path) -> Mapping[str, Any]
     is the same file.
     """
     moved = copy.deepcopy(dict(run))
-    for part, key, content in named_files(moved["config"]):
+    parts = chain(*(named_files(moved[fields]) for fields in ("config", "as_written")))
+    for part, key, content in parts:
         if content is None:
             near = (place / Path(part[key]).name for place in (folder, folder.parent))
             part[key] = next((str(path) for path in near if path.exists()), part[key])
     return moved
+
+
+def _changed_files(run: Mapping[str, Any]) -> str:
+    """Return which files of a run are not here as they were, "" if all are.
+
+    All have one signature: where one is missing, no other is known to be as it was.
+    """
+    config = run["config"]
+    missing = [
+        FILES[key] if part is config["data"] or key == "init_path" else OF_PROBE
+        for part, key, content in named_files(config)
+        if content is None
+    ]
+    if not missing and not identity(run):
+        return "its files are not here as they were"
+    return "; ".join(missing)
 
 
 def _contents(run: Mapping[str, Any]) -> list[str | None]:
@@ -51,20 +83,18 @@ def _contents(run: Mapping[str, Any]) -> list[str | None]:
     return [content for *_, content in named_files(run["config"])]
 
 
-def _signature(run: Mapping[str, Any]) -> str:
-    return digest({**run["config"], "extensions": run["extension_code"]}, run["version"])
-
-
 @dataclass(frozen=True)
 class Unknown:
     """What of a run is not known here.
 
-    `groups` are those of the config with a plug-in, whose code is not run. `labels` and `start`
-    are whether labels and scores, or the initial weights, are unknown. `probes` that cannot be
-    measured again say why; `columns` are theirs, and their quantities.
+    `groups` are those of the config with a plug-in, whose code is not run. `files` says which files
+    are not here as they were, "" if all are. `labels` and `start` are whether labels and scores, or
+    the initial weights, are unknown. `probes` that cannot be measured again say why; `columns` are
+    theirs, and their quantities.
     """
 
     groups: frozenset[str] = frozenset()
+    files: str = ""
     labels: bool = False
     start: bool = False
     probes: Mapping[str, str] = field(default_factory=dict)
@@ -74,25 +104,25 @@ class Unknown:
     def of(cls, run: Mapping[str, Any]) -> Self:
         """Return what is not known of the run of a `run.json`."""
         config = run["config"]
-        # whether its files have the content that it was started with
-        here = None not in _contents(run) and run["signature"] == _signature(run)
+        files = _changed_files(run)
         groups = frozenset(
             group for group in GROUPS if not str(config[group]["_target_"]).startswith("attnsvm.")
         )
         of_file = any(config["data"].get(name) for name in ("path", "transformer"))
-        labels = bool({"data", "head", "model"} & groups) or (of_file and not here)
+        labels = bool(DRAWING & groups) or (of_file and files != "")
         probes = {}
         for name, node in config["probe"].items():
             if node["_target_"].split(".")[0] != "attnsvm":
                 probes[name] = str(node["_target_"])
-            elif node.get("path") is not None and not here:
-                probes[name] = "its file is not here"
+            elif node.get("path") is not None and files:
+                lacks = content_digest(node["path"]) is None
+                probes[name] = "its file is not here" if lacks else files
             elif labels and target_class(node["_target_"], "probe").DRAWN:
                 probes[name] = "the instances are not known"
         begins = tuple(f"{name}_" for name in probes)
         columns = frozenset(name for name in run["probes"] if name.startswith(begins))
-        start = config["optimizer"].get("init") == "file" and not here
-        return cls(groups, labels, start, probes, columns)
+        start = bool(config["optimizer"].get("init_path")) and files != ""
+        return cls(groups, files, labels, start, probes, columns)
 
     def config(self, config: RunConfig) -> RunConfig:
         """Return the config with an option of ours in the place of plug-ins, without these probes.
@@ -121,6 +151,7 @@ def trusted(config: Mapping[str, Any], unknown: Unknown, undecided: bool) -> lis
     ]
     found = [
         (unknown.labels, _not_drawn(config, unknown)),
+        (unknown.start, f"the initial weights ({unknown.files})"),
         *((one in groups, f"what follows from {one} {config[one]['_target_']}") for one in follows),
         (tokens == "multi", "that the margin gap of Gen-SVM is not smaller"),
         *(of_training if tokens != "optimal" else ()),
@@ -131,9 +162,10 @@ def trusted(config: Mapping[str, Any], unknown: Unknown, undecided: bool) -> lis
 
 def _not_drawn(config: Mapping[str, Any], unknown: Unknown) -> str:
     """Return why the instances cannot be drawn."""
-    if config["data"].get("transformer"):
-        return "signature and rows: the model's files are not here as they were"
-    why = ", ".join(config[group]["_target_"] for group in sorted(unknown.groups))
-    if "path" in config["data"]:
-        why = "and signature: the data file is not here as it was"
-    return f"instances, labels and scores ({why})"
+    plug_ins = [config[group]["_target_"] for group in sorted(DRAWING & unknown.groups)]
+    if config["data"].get("transformer") and unknown.files:
+        return "; ".join([f"signature and rows: {unknown.files}", *plug_ins])
+    of_file = (
+        [f"and signature: {unknown.files}"] if config["data"].get("path") and unknown.files else []
+    )
+    return f"instances, labels and scores ({'; '.join([*plug_ins, *of_file])})"

@@ -21,7 +21,7 @@ class Objective(BaseObjective):
         self.instances = instances
 
     def get_objective(self):
-        problems = [(one.X, one.Z, one.mask) for one in self.instances]
+        problems = [(known.X, known.Z, known.mask) for known in self.instances]
         return {"norm": self.norm, "problems": problems}
 
     def evaluate_result(self, W):
@@ -30,12 +30,12 @@ class Objective(BaseObjective):
         The gap of a W is norm(W) / (least margin) / (least norm) - 1, inf if it does not separate.
         """
         words, gaps = Counter(), []
-        for one, stated in zip(self.instances, W, strict=True):
-            truth = one.norm if self.norm == "frobenius" else one.nuclear
+        for known, stated in zip(self.instances, W, strict=True):
+            truth = known.norm if self.norm == "frobenius" else known.nuclear
             norm = None if stated is None else float(np.linalg.norm(stated, ORDERS[self.norm]))
-            words[word(norm, truth, one.kappa)] += 1
+            words[word(norm, truth, known.kappa)] += 1
             if norm is not None and 0 < truth < np.inf:
-                mu = (rows(one.X, one.Z, one.mask) @ np.ravel(stated)).min()
+                mu = (rows(known.X, known.Z, known.mask) @ np.ravel(stated)).min()
                 gaps.append(norm / mu / truth - 1 if mu > 0 else np.inf)
         share, gap = words["silent error"] / len(W), np.median(gaps) if gaps else np.nan
         return {"value": share, **{name: words[name] for name in WORDS}, "gap": float(gap)}

@@ -10,20 +10,14 @@ return value of a job.
 # in sys.modules, and Hydra scans plugins without adding them there.
 
 import gc
-import itertools
 import logging
-import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.config_store import ConfigStore
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobStatus
-from hydra.errors import HydraException
 from hydra.plugins.launcher import Launcher
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.plugins.sweeper import Sweeper
@@ -34,14 +28,22 @@ from attnsvm.cli.dry_run import log_plan
 from attnsvm.cli.errors import SweepIncompleteError
 from attnsvm.cli.memory import job_machine, refuse_without_disk, refuse_without_memory
 from attnsvm.cli.objective import objective_of
-from attnsvm.cli.sweep import check_folder, close_sweep, sweep_folder
+from attnsvm.cli.sweep import check_paths, check_subdir, close_sweep, rerun, sweep_folder
 from attnsvm.cli.user_sweeps import check_sweep
 from attnsvm.config import ConfigError
-from attnsvm.config.identity import plan_digest, run_name
+from attnsvm.config.identity import fields_of, plan_digest, run_name
 from attnsvm.config.plugins import declared_modules
 from attnsvm.display.pace import each
-from attnsvm.record import begin_sweep, run_state, unobstructed
+from attnsvm.record import (
+    FINISHED,
+    begin_sweep,
+    names_on_record,
+    run_state,
+    unobstructed,
+    write_plan,
+)
 from hydra_plugins.attnsvm_sweeper._cells import CellComposer, Task
+from hydra_plugins.attnsvm_sweeper._grid import axes, grid, per_cell
 
 log = logging.getLogger(__name__)
 
@@ -51,11 +53,12 @@ JOBS = 64
 
 @dataclass
 class AttnsvmSweeperConf:
-    """Options of the sweeper: `params` is the grid, the others split it."""
+    """Options of the sweeper: `params` is the grid, `rerun` the state of runs to be made again."""
 
     _target_: str = "hydra_plugins.attnsvm_sweeper.sweeper.AttnsvmSweeper"
     max_batch_size: int | None = None
     cells_per_job: int | None = None
+    rerun: str | None = None
     params: dict[str, str] | None = field(default_factory=dict)
 
 
@@ -71,36 +74,20 @@ class PluginSearchPath(SearchPathPlugin):
             search_path.append(provider=module.partition(".")[0], path=f"pkg://{module}")
 
 
-def _grid(given: Iterable[Override]) -> Iterable[list[str]]:
-    """Yield the overrides of every cell; the last override of a key is used."""
-    axes: dict[str, list[list[str]]] = {}
-    for one in given:
-        key = one.get_key_element()
-        if not one.is_sweep_override():
-            axes[key] = [_words(key, one.get_value_element_as_str())]
-        elif one.is_discrete_sweep():
-            axes[key] = [_words(key, value) for value in one.sweep_string_iterator()]
-        else:
-            raise HydraException(f"{one.input_line}: must be a list of values in a grid")
-    return (list(itertools.chain(*words)) for words in itertools.product(*axes.values()))
-
-
-def _words(key: str, value: str) -> list[str]:
-    """Return the overrides of a value; {option:NAME,FIELD:VALUE,...} is an option with fields."""
-    found = re.fullmatch(r"\{option:([\w-]+)(?:,(.*))?\}", value)
-    if found is None and re.search(r"[{,]option:", value):
-        raise ConfigError(f"{key}={value}: must be {{option:NAME,FIELD:VALUE,...}}, the name first")
-    fields = [f"{key}={{{found[2]}}}"] if found and found[2] else []
-    return [f"{key}={found[1]}", *fields] if found else [f"{key}={value}"]
-
-
 def _default_job_size(cells: int, launcher: DictConfig) -> int:
     """Return how many cells a job of the launcher has by default."""
     if "n_jobs" not in launcher:
         return 1
+    if launcher.n_jobs == 0:
+        raise ConfigError("hydra.launcher.n_jobs=0: must be >= 1, or -1 for all cores")
     from joblib import effective_n_jobs
 
     return max(1, cells // (JOBS * effective_n_jobs(launcher.n_jobs)))
+
+
+def _renamed(values: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
+    """Return the values under the names of their folders on record."""
+    return {names[name]: value for name, value in values.items()}
 
 
 class AttnsvmSweeper(Sweeper):
@@ -108,11 +95,16 @@ class AttnsvmSweeper(Sweeper):
 
     The launcher gets at most `max_batch_size` jobs at once, each of `cells_per_job` cells that are
     run one after the other, each with its own record. By default it is one; where joblib would have
-    more than `JOBS` for each worker, as many cells as that leaves.
+    more than `JOBS` for each worker, as many cells as that leaves. With `rerun` = stale, records of
+    another version are made again.
     """
 
     def __init__(
-        self, max_batch_size: int | None, cells_per_job: int | None, params: dict[str, str] | None
+        self,
+        max_batch_size: int | None,
+        cells_per_job: int | None,
+        rerun: str | None,
+        params: dict[str, str] | None,
     ) -> None:
         self.max_batch_size, self.cells_per_job = max_batch_size, cells_per_job
         self.params = params or {}
@@ -124,22 +116,26 @@ class AttnsvmSweeper(Sweeper):
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
     ) -> None:
         """Store what Hydra has composed."""
-        self.composer = CellComposer(hydra_context.config_loader.get_search_path())
-        hydra_context.config_loader = self.composer
+        self.composer = CellComposer(hydra_context.config_loader)
+        hydra_context.config_loader = self.composer  # type: ignore[assignment]
         self.composed, self.context, self.task = config, hydra_context, task_function
+        raw: Any = OmegaConf.to_container(config.hydra.sweeper, resolve=False)
+        if isinstance(raw["params"], dict):
+            self.params = {
+                key: per_cell(key, raw["params"][key], self.params[key]) for key in self.params
+            }
 
     def sweep(self, arguments: list[str]) -> None:
         """Run the cells that have no complete record, then write tables, figures and report.
 
-        ConfigError before any run, if a cell is not valid or the folder has records of other code;
-        SweepIncompleteError at the end, if a cell has no complete record.
+        ConfigError before any run, if a cell is not valid; SweepIncompleteError at the end, if a
+        cell has no complete record.
         """
-        given = OverridesParser.create(config_loader=self.composer).parse_overrides(
-            [*(f"{key}={value}" for key, value in self.params.items()), *arguments]
-        )
-        several = bool(self.params) or any(one.is_sweep_override() for one in given)
+        check_subdir(self.composed)
+        written = axes(self.params, arguments, self.context.config_loader)
+        several = bool(self.params) or any(axis.is_swept for axis in written)
         check_sweep(self.composed, self.composed.hydra, several)
-        cells, configs = self._cells(_grid(given))
+        cells, configs = self._cells(grid(written))
         self.folder = sweep_folder(self.composed, lambda: plan_digest(configs.values()))
         self.composed.hydra.sweep.dir = str(self.folder)
         self.job_size = self.cells_per_job or _default_job_size(
@@ -149,23 +145,28 @@ class AttnsvmSweeper(Sweeper):
         if any(config.dry_run for config in configs.values()):
             log_plan(self.folder, cells, configs)
             return
-        from attnsvm.sweeps.cells import fields_of  # pandas, which a dry run does not need
         from attnsvm.sweeps.status import progress
 
-        check_folder(self.composed, self.folder, configs.values())
-        for name, config in configs.items():
-            if run_state(self.folder / name, verify=False).state != "done":
-                refuse_without_disk(config, self.folder)
+        again = rerun(self.composed.hydra)
+        names = names_on_record(self.folder, configs, again)
         fields = {name: fields_of(config) for name, config in configs.items()}
-        pending = begin_sweep(self.folder, cells, fields, OmegaConf.to_yaml(self.composed))
+        for name, config in configs.items():
+            if not run_state(self.folder / names[name], verify=False).finished:
+                refuse_without_disk(config, self.folder)
+        on_record = _renamed(cells, names), _renamed(fields, names)
+        pending = begin_sweep(self.folder, *on_record, OmegaConf.to_yaml(self.composed), again)
         with progress(self.folder, pending, done=len(cells) - len(pending)):
             self._launch(unobstructed(self.folder, pending))
-        if incomplete := close_sweep(self.folder, cells):
+        complete: tuple[str, ...] = FINISHED
+        if again:  # what was not made again is still on record
+            names, complete = names_on_record(self.folder, configs), ("done",)
+            write_plan(self.folder, _renamed(cells, names), _renamed(fields, names))
+        if incomplete := close_sweep(self.folder, names.values(), complete):
             # Hydra itself calls this only after a sweep without failures
             self.context.callbacks.on_multirun_end(config=self.composed, config_name=None)
             raise SweepIncompleteError(incomplete)
 
-    def _cells(self, grid: Iterable[list[str]]) -> tuple[dict[str, list[str]], dict[str, Any]]:
+    def _cells(self, grid: list[list[str]]) -> tuple[dict[str, list[str]], dict[str, Any]]:
         """Return overrides and config of the distinct cells, by the name of their run's folder."""
         usual = gc.get_threshold()
         gc.set_threshold(100_000)  # else a fifth of the time goes to objects of torch, which stay
@@ -173,16 +174,19 @@ class AttnsvmSweeper(Sweeper):
 
         cells, configs = dict[str, list[str]](), dict[str, Any]()
         there = job_machine(self.composed.hydra.launcher)
-        for cell in each("checking run", list(grid)):
-            config = self.composer.run_config(self.composed, cell)
+        for number, written in enumerate(each("checking run", grid)):
+            cell, config = self.composer.settled(self.composed, written, number)
             name = run_name(config)
             if name in cells:
                 continue
             refuse_without_memory(config, there)
+            check_paths(config, self.composed.hydra.job.chdir)
             check(config)
             objective_of(config)
             cells[name], configs[name] = cell, config
         gc.set_threshold(*usual)
+        if equal := len(grid) - len(cells):
+            log.info("%d of %d runs are equal to others: each runs once", equal, len(grid))
         return cells, configs
 
     def _launch(self, pending: dict[str, list[str]]) -> None:

@@ -51,6 +51,9 @@ def export(words: Sequence[str]) -> str:
         one for one in all_claims() if {FOLDER / of.name for of in one.runs} == {*folders}
     ]
     sweep = load(*folders)
+    if sweep.trials.empty:
+        why = " ".join([sweep.frames.not_shown, *sweep.frames.next])
+        raise ConfigError(f"{given.run}: must have a finished run. {why}")
     for name in ("tables", "instances"):
         (target / name).mkdir(parents=True)
     shutil.copy(check.__file__, target)
@@ -74,7 +77,7 @@ def _svms(sweep: LoadedSweep, target: Path, most: int) -> Iterator[dict[str, Any
 
     The instances are evenly spaced, over the runs and in each of them.
     """
-    runs = sweep.runs.loc[sweep.runs["state"] == "done", "run"].tolist()
+    runs = sweep.frames.finished["run"].tolist()
     shares = np.diff(np.arange(len(runs) + 1) * most // max(len(runs), 1))
     for run, share in zip(each("proving run", runs), shares, strict=True):
         arrays = sweep.solutions(run)

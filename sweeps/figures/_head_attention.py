@@ -16,8 +16,8 @@ from . import CellAxes, Figure, SweepFrames, Tables
 from ._numbers import arrays_of, drawn_again
 
 HEAD = ["at_layer", "at_head"]
-COLUMNS = ["seed", "sentence", "token", "attention", "selected", "support", "word", "of_query"]
-FRAMES = {"support": style.PALETTE[1], "selected": style.PALETTE[0]}
+COLUMNS = ["seed", "sentence", "token", "attention", "selected", "is_support", "word", "of_query"]
+FRAMES = {"is_support": style.PALETTE[1], "selected": style.PALETTE[0]}
 SENTENCES = 12
 """Largest number of sentences in the figure; the table has all of them."""
 
@@ -67,7 +67,7 @@ def of_instance(
             "token": t,
             "attention": s[i, t],
             "selected": bool(is_chosen[i, t]),
-            "support": bool(support[i, t]),
+            "is_support": bool(support[i, t]),
             "word": words[i][t] if words else "",
             "of_query": words[i][queries[i]] if words else "",
         }
@@ -110,7 +110,8 @@ def figure(tables: Tables, axes: CellAxes) -> Figure:
             corner = row["token"] + 0.04, row["sentence"] + 0.08
             ax.add_patch(Rectangle(corner, 0.92, 0.84, fill=False, ec=colour, lw=1.1))
     ax.set(xlabel="token", ylabel="query" if words else "sentence")
-    style.legend(fig, {name: Line2D([], [], color=colour, lw=2) for name, colour in FRAMES.items()})
+    frames = {name.removeprefix("is_"): colour for name, colour in FRAMES.items()}
+    style.legend(fig, {name: Line2D([], [], color=colour, lw=2) for name, colour in frames.items()})
     return fig
 
 

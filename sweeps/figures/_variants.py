@@ -120,12 +120,12 @@ class Generalisation(Curves):
         """Return means on held-out samples, the instances with their margin, and correlations."""
         keys, trials = self.keys(frames.axes), frames.trials
         rows = (trials["convergence"] == "global") & (trials["frobenius_status"] == "solved")
-        margins = trials[rows].assign(margin=1 / trials["frobenius_objective"])
+        margins = trials[rows].assign(svm_margin=1 / trials["frobenius_objective"])
         shares = [*self.quantities, *self.tabled]
-        margins = margins.reindex(columns=[*keys, "seed", "margin", *shares])
+        margins = margins.reindex(columns=[*keys, "seed", "svm_margin", *shares])
         ranks = []
         for cell, part in groups(margins, keys):
-            used = part[["margin", "held_out_optimal"]].dropna().to_numpy(float)
+            used = part[["svm_margin", "held_out_optimal"]].dropna().to_numpy(float)
             ranks.append([*cell.values(), len(used), *statistics.rank_correlation(*used.T)])
         columns = [*keys, "used", "rank_correlation", "low", "high"]
         return super().tables(frames) | {
@@ -154,14 +154,14 @@ class Generalisation(Curves):
         column, n = self.words(axes, table, ["signal"]), self.words(axes, table, ["n"])
         return curves(
             table.assign(column=column, curve=n, used=1),
-            "margin",
+            "svm_margin",
             "held_out_optimal",
             hue="curve",
             col="column",
             panels=panel_of("held_out_optimal"),
             joined=False,
             log_x=True,
-            x_label=notation.column("margin"),
+            x_label=notation.column("svm_margin"),
         )
 
 

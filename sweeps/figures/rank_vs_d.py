@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import product
 from typing import Any
 
 import pandas as pd
 from matplotlib.ticker import MaxNLocator
 
 from .. import statistics
-from ..facets import Panel, curves, labels, named
+from ..facets import Panel, curves, labels, named, values_of
 from ..notation import SVMS, column
 from . import CAPTIONS, CellAxes, Drawing, Figure, SweepFrames, Tables, paged
 from ._numbers import joined
@@ -28,18 +27,27 @@ FIGURES = {"": ("T", "n"), "_by_T": ("n", "T")}
 def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     """Return the mean ranks with their spread and the shares of instances without a solution.
 
-    One row per (other varying keys, n, T, d, method, norm). `used` instances enter the mean;
-    `nothing` is the number without a solution: certified infeasible, or, for the published way,
-    without a matrix from the solver (recorded as rank 1 and included in the mean).
+    One row per (other varying keys, n, T, d, method, svm_norm); of a method and a norm that no run
+    has, none. `used` instances enter the mean; `nothing` is the number without a solution:
+    certified infeasible, or, for the published way, without a matrix from the solver (recorded as
+    rank 1 and included in the mean).
     """
     trials = frames.trials
     by = [*frames.axes.besides(*X), *X]
     parts = [
-        _row_per_cell(instances(trials, norm), by).assign(method=method, norm=norm)
-        for (method, instances), norm in product(INSTANCES.items(), NORMS)
-        if f"{'published_' * (method == 'published')}{norm}_status" in trials
+        _row_per_cell(instances(trials, norm), by).assign(method=method, svm_norm=norm)
+        for method, instances in INSTANCES.items()
+        for norm in _solved(trials, method)
     ]
-    return {"rank_vs_d": joined(parts, [*by, "method"])}
+    return {"rank_vs_d": joined(parts, [*by, "method", "svm_norm"])}
+
+
+def _solved(trials: pd.DataFrame, method: str) -> list[str]:
+    """Return the norms of which a run has a solution; all on record if none of certified ones."""
+    statuses = {norm: f"{'published_' * (method == 'published')}{norm}_status" for norm in NORMS}
+    known = [norm for norm, status in statuses.items() if status in trials]
+    some = [norm for norm in known if trials[statuses[norm]].replace("", None).notna().any()]
+    return some or known * (method == "certified")
 
 
 def _certified(trials: pd.DataFrame, norm: str) -> pd.DataFrame:
@@ -57,6 +65,13 @@ def _published(trials: pd.DataFrame, norm: str) -> pd.DataFrame:
     nothing = ~status.isin(("optimal", "optimal_inaccurate")).astype("boolean")  # no matrix
     left_out = rank.isna().map({True: "set_aside", False: ""})
     return trials.assign(rank=rank, nothing=nothing.where(rank.notna()), left_out=left_out)
+
+
+WAYS = {
+    "certified": (_certified, "{}_status"),
+    "published": (_published, "published_{}_status"),
+}
+"""Method -> its ranks and the column of its statuses, empty where a run does without it."""
 
 
 def _row_per_cell(trials: pd.DataFrame, by: list[str]) -> pd.DataFrame:
@@ -99,7 +114,7 @@ def _panels(table: pd.DataFrame, axes: CellAxes, fixed: str, series: str) -> pd.
     )
     table = table[n_varies | ~T_varies if series == "n" else T_varies].sort_values([fixed, series])
     row, hue = labels(axes, table, [fixed]), labels(axes, table, [series])
-    return table.assign(row=row, hue=hue, dash=named(table["norm"], SVMS))
+    return table.assign(row=row, hue=hue, dash=named(table["svm_norm"], SVMS))
 
 
 def _ranks(roles: tuple[str, str], tables: Tables, axes: CellAxes) -> Figure:
@@ -111,6 +126,7 @@ def _ranks(roles: tuple[str, str], tables: Tables, axes: CellAxes) -> Figure:
         below=table["mean"] - table["std"],
         above=table["mean"] + table["std"],
     )
+    norms = values_of(table, "dash")
     fig = curves(
         table,
         "d",
@@ -119,7 +135,7 @@ def _ranks(roles: tuple[str, str], tables: Tables, axes: CellAxes) -> Figure:
         dash="dash",
         row="row",
         col="method",
-        panels=Panel("mean rank", "from_zero"),
+        panels=Panel("mean rank" + f" of {norms[0]}" * (len(norms) == 1), "from_zero"),
         whiskers={("below", "above"): 0.7},
         **_LOOK,
         ticks=table["d"],
@@ -132,7 +148,7 @@ def _ranks(roles: tuple[str, str], tables: Tables, axes: CellAxes) -> Figure:
 def _shares(roles: tuple[str, str], tables: Tables, axes: CellAxes) -> Figure:
     """Return a panel for each T, or n; all norms have these shares."""
     table = _panels(tables["rank_vs_d"], axes, *roles).query("method == 'certified'")
-    table = table[table["norm"] == table["norm"].min()].assign(used=table["trials"])
+    table = table[table["svm_norm"] == table["svm_norm"].min()].assign(used=table["trials"])
     table = table.rename(columns=lambda name: name.removeprefix("nothing_"))
     panel = Panel("infeasible", "share")
     return curves(
@@ -146,7 +162,7 @@ _LOOK: Any = {"offset": 0.14, "widen": 0.9, "x_label": column("d")}
 def _small_print(tables: Tables, axes: CellAxes) -> list[str]:
     table = tables["rank_vs_d"]
     certified, published = (table[table["method"] == method] for method in METHODS)
-    parts = [("certified", norm, cells) for norm, cells in certified.groupby("norm")]
+    parts = [("certified", norm, cells) for norm, cells in certified.groupby("svm_norm")]
     parts += [("published", "", published)] if len(published) else []
     words = CAPTIONS["rank_vs_d_counts"]
     return [words[method].format(norm=norm, **cells[SUMMED].sum()) for method, norm, cells in parts]

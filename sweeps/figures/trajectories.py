@@ -32,7 +32,7 @@ SHORTEST = 0.1
 def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     """Return tokens, paths and rays of one instance of each cell that recorded a path."""
     parts: dict[str, list[pd.DataFrame]] = {"tokens": [], "paths": [], "rays": []}
-    done = frames.runs[frames.runs["state"] == "done"]
+    done = frames.finished
     for _, runs in groups(done, frames.axes.besides()):
         if (arrays := _instance(frames, runs)) is not None:
             first = runs.iloc[0]
@@ -108,7 +108,7 @@ def _scene(arrays: Mapping[str, np.ndarray]) -> dict[str, pd.DataFrame]:
             rays.append(
                 pd.DataFrame(
                     {
-                        "norm": norm,
+                        "svm_norm": norm,
                         "sample": np.arange(n),
                         "x": ray[:, 0],
                         "y": ray[:, 1],
@@ -116,7 +116,7 @@ def _scene(arrays: Mapping[str, np.ndarray]) -> dict[str, pd.DataFrame]:
                     }
                 )
             )
-    columns = ["norm", "sample", "x", "y", "offset"]
+    columns = ["svm_norm", "sample", "x", "y", "offset"]
     return {"tokens": tokens, "paths": paths, "rays": joined(rays, columns)}
 
 
@@ -235,8 +235,10 @@ def _ray(ax: Axes, ray: "pd.Series[Any]", colour: str, reach: float) -> None:
     if length == 0:
         return  # the SVM predicts no direction for this sample
     end = 3 * reach * w / length
-    ax.plot([0, end[0]], [0, end[1]], color=colour, linestyle=DASHES[ray["norm"]], linewidth=1.1)
-    if ray["norm"] == "frobenius":
+    ax.plot(
+        [0, end[0]], [0, end[1]], color=colour, linestyle=DASHES[ray["svm_norm"]], linewidth=1.1
+    )
+    if ray["svm_norm"] == "frobenius":
         foot = ray["offset"] * w / length**2
         ax.axline(foot, foot + w[::-1] * (-1, 1), color=colour, linewidth=2.5, alpha=0.16, zorder=1)
 

@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         return _refuse(f"{directory}: the report cannot be written ({shortened(error)})")
     _print_summary(frames, files)
-    return int(len(frames.incomplete) > 0 or len(files.failed) > 0)
+    return int(len(frames.incomplete) > 0 or len(files.failed) > 0 or files.kept != "")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -121,6 +121,9 @@ def _chart(frames: SweepFrames, parts: dict[str, Any], paper: bool) -> int:
     where = _values(parts)
     try:
         chart = LoadedSweep(frames).chart(**parts, where=where)
+        earlier = frames.directory / "tables" / f"{chart.name}.csv"
+        if frames.hidden and earlier.exists():
+            return _refuse(f"{earlier}: stays, as is its figure. {frames.not_shown}")
         paths = write_chart(frames.directory, chart, paper)
     except ChartError as error:
         return _refuse(str(error))
@@ -139,10 +142,13 @@ def _refuse(message: str) -> int:
 def _print_summary(frames: SweepFrames, files: ReportFiles) -> None:
     from ..conclusion import conclusion
 
-    lines = [*conclusion(frames), *filter(None, [frames.left_out])]
+    lines = [*conclusion(frames), *filter(None, [frames.versions, frames.left_out])]
     lines += [f"{row.state}: {row.run}: {row.reason}" for row in frames.incomplete.itertuples()]
     lines += [f"not drawn: {failure}" for failure in files.failed]
-    if files.html:
+    lines += frames.next
+    if files.kept:
+        lines.append(files.kept)
+    elif files.html:
         lines.append(f"report: {files.html}, figures and tables beside it")
     else:
         lines.append(f"figures of a paper, with captions: {frames.directory / 'figures'}")

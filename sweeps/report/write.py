@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnsvm.display.pace import doing
-from attnsvm.record import kind_of, one_line, write_atomically
+from attnsvm.record import CorruptRecordError, kind_of, one_line, write_atomically
+from attnsvm.record.files import open_regular
 
 if TYPE_CHECKING:  # pandas and matplotlib take a second to import: not for `--help`
     import pandas as pd
@@ -29,7 +30,8 @@ class ReportFiles:
     """Paths of a report's files, the pictures that its page shows, and what could not be drawn.
 
     `failed` has a line for each figure or set of tables that ended in an error: its name and why.
-    Figures for a paper have no page.
+    Figures for a paper have no page. If `kept` is not "", it says why an earlier report stays, and
+    nothing was written.
     """
 
     html: Path | None
@@ -37,6 +39,7 @@ class ReportFiles:
     tables: tuple[Path, ...]
     pictures: tuple[Picture, ...]
     failed: tuple[str, ...] = ()
+    kept: str = ""
 
 
 def write_report(
@@ -48,11 +51,15 @@ def write_report(
     DIR/tables/NAME.csv and DIR/report.html. Figures are 8.5 or 17 cm wide. For a paper: only
     NAME.pdf, and NAME.txt with caption and counts. A figure that cannot be drawn costs no other.
     `folders` are those of the user's own config files, as for `figure_module`; `evidence` is what
-    the page of an export says besides. OSError: the folder cannot be written.
+    the page of an export says besides. A report of more instances is not replaced where records
+    cannot be read now, or none has any. OSError: the folder cannot be written.
     """
     from ..figures import figure_module
     from .page import report_page
 
+    page = frames.directory / "report.html"
+    if kept := _kept(frames, page):
+        return ReportFiles(page, (), (), (), kept=kept)
     failed: list[str] = []
     tables: dict[str, pd.DataFrame] = {}
     pictures: list[Picture] = []
@@ -69,9 +76,26 @@ def write_report(
     if paper:
         return ReportFiles(None, figures, csvs, tuple(pictures), tuple(failed))
     _remove_other_pages(figures)
-    page = frames.directory / "report.html"
     write_atomically(page, report_page(frames, pictures, tables, failed, **evidence).encode())
     return ReportFiles(page, figures, csvs, tuple(pictures), tuple(failed))
+
+
+MAX_PAGE_BYTES = 2**31
+"""Largest report that is read, in bytes."""
+
+
+def _kept(frames: SweepFrames, page: Path) -> str:
+    """Return why the report at `page` is not to be replaced by one of fewer instances, or ""."""
+    try:
+        with open_regular(page, MAX_PAGE_BYTES) as stream:
+            stated = re.search(rb'<meta name="attnsvm-instances" content="(\d+)">', stream.read())
+    except (OSError, CorruptRecordError):
+        return ""
+    earlier, now = int(stated[1]) if stated else 1, len(frames.trials)
+    if now < earlier and (frames.hidden or not now):
+        shows = f"it shows {earlier} instances" if stated else "it shows instances"
+        return f"{page}: stays, {shows}, and there are {now} now; remove it for one of these"
+    return ""
 
 
 def _words(caption: str, notes: Sequence[str]) -> bytes:
@@ -116,8 +140,9 @@ def _pictures(
     from .. import style
 
     pictures: list[Picture] = []
+    remarks = [frames.not_shown, frames.versions]
     with doing("figures"), style.paper(), _noting("figures", failed):
-        for drawing in module.draw(tables, frames.axes, [frames.not_shown]):
+        for drawing in module.draw(tables, frames.axes, remarks):
             before = len(failed)
             with doing(drawing.name), _noting(drawing.name, failed):
                 pictures.append(_picture(drawing, paper))

@@ -1,4 +1,4 @@
 """`attnsvm-claims`: the claims of the papers, run and judged from the records of their runs."""
 
 from .command import main
-from .derive import Verdict, refutation, rulings, verdict
+from .derive import Verdict, rulings, verdict

@@ -2,22 +2,23 @@
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
+from attnsvm.cli.errors import INTERRUPTED
+from attnsvm.cli.signals import SIGNALS, stopping_with_children
 from attnsvm.config.names import did_you_mean
 from attnsvm.display.pace import doing, each, speaking
-from attnsvm.record import CorruptRecordError, one_line, write_atomically
+from attnsvm.record import one_line, write_atomically
 
 from ..claims import Claim, all_claims
 from .derive import COMMITTED, FILE, Entry, latest, read, verdict, write
 from .page import FOLDER, html, markdown, perform, runs_of, terminal
-
-HUNTED = 10_000
-"""Instances that a hunt draws at most."""
 
 _tell = partial(print, flush=True)
 
@@ -26,10 +27,10 @@ PAGE = Path(__file__).parents[2] / "docs" / "claims.md"
 
 @speaking()
 def main(argv: Sequence[str] | None = None) -> int:
-    """List the claims, run and judge some of them, or hunt for a counterexample of one.
+    """List the claims, or run and judge some of them.
 
-    Returns 0 if every run has a record, or a hunt has found a counterexample; 1 if not; 2 if the
-    command cannot be followed.
+    Returns 0 if every run has a record, 1 if not, 2 if the command cannot be followed, and after a
+    signal 128 and its number.
     """
     options = _parser().parse_args(argv)
     claims = all_claims()
@@ -39,30 +40,31 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not options.claim:
             _tell(terminal(claims, latest(options.directory)))
             return 0
-        if options.claim[0] == "hunt":
-            return _hunt(options.claim[1:], claims, options.directory)
         chosen = _chosen(options.claim, claims)
-    except (ValueError, RuntimeError, CorruptRecordError) as error:
+    except (ValueError, RuntimeError) as error:
         sys.stderr.write(f"attnsvm-claims: {one_line(error)}\n")
         return 2
-    return _judge(chosen, options)
+    try:
+        with stopping_with_children((*SIGNALS, signal.SIGINT)):
+            return _judge(chosen, options)
+    except KeyboardInterrupt as stop:
+        sys.stderr.write(f"attnsvm-claims: {INTERRUPTED}\n")
+        return 128 + getattr(stop, "signum", signal.SIGINT)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="attnsvm-claims",
         description="The claims of the papers with their verdicts; with names, run and judge them.",
-        epilog="Runs that are on record are not run again; attnsvm-verify DIR/RUNS proves them. "
-        "attnsvm-claims hunt NAME [trials=N] draws instances until the claim fails on one, and "
-        "makes that one as small as it goes.",
+        epilog="Runs that are on record are not run again; attnsvm-verify DIR/RUNS proves them.",
     )
     add = parser.add_argument
     add("claim", nargs="*", help="names of claims, or of papers as 2308.16898; none: list all")
     add("--directory", type=Path, default=FOLDER, help="folder of the runs, %(default)s")
-    add("--at-once", type=int, default=len(os.sched_getaffinity(0)), metavar="N",
-        help="processes at once, by default one for every core")  # fmt: skip
-    add("--override", action="append", default=[], metavar="FIELD=VALUE",
-        help="for all runs, such as hydra/launcher=slurm_cpu")  # fmt: skip
+    cores, processes = len(os.sched_getaffinity(0)), "processes at once, by default one a core"
+    add("--at-once", type=int, default=cores, metavar="N", help=processes)
+    runs = "for all runs, such as hydra/launcher=slurm_cpu"
+    add("--override", action="append", default=[], metavar="FIELD=VALUE", help=runs)
     add("--docs", action="store_true", help="write docs/claims.md from the verdicts in DIRECTORY")
     return parser
 
@@ -78,42 +80,26 @@ def _chosen(words: Sequence[str], claims: Sequence[Claim]) -> list[Claim]:
     return [claim for claim in claims if {claim.name, claim.paper} & set(words)]
 
 
-def _hunt(words: Sequence[str], claims: Sequence[Claim], directory: Path) -> int:
-    """Hunt for a counterexample; ValueError: the words are not a claim, and trials=N at most."""
-    from .hunt import hunt, refusal  # imports torch, which is not needed elsewhere
-
-    named = [word for word in words if "=" not in word]
-    given = dict(word.split("=", 1) for word in words if "=" in word)
-    trials = given.pop("trials", str(HUNTED))
-    chosen = _chosen(named, claims)
-    if [one.name for one in chosen] != named or len(named) != 1 or given:
-        raise ValueError(f"hunt {' '.join(words)}: must be hunt NAME [trials=N], one claim's name")
-    if not trials.isdecimal() or int(trials) < 1:
-        raise ValueError(f"trials={trials}: must be a whole number >= 1")
-    if why := refusal(chosen[0]):
-        known = [one.name for one in claims if not refusal(one)]
-        raise ValueError(f"hunt {named[0]}: {why}; must be one of {', '.join(known) or 'none'}")
-    return int(not hunt(chosen[0], int(trials), directory, _tell))
-
-
 def _judge(claims: Sequence[Claim], options: argparse.Namespace) -> int:
     """Run what is missing, derive the verdicts, and write them and their page."""
-    runs, count, failed = runs_of(claims), 0, 0
-    done = perform(runs, options.directory, options.override, max(1, options.at_once))
-    with doing(lambda: f"{count} of {len(runs)} sweeps done"):
-        for one, error in done:
+    sweeps, count, failed = runs_of(claims), 0, 0
+    ending = perform(sweeps, options.directory, options.override, max(1, options.at_once))
+    with doing(lambda: f"{count} of {len(sweeps)} sweeps done"), closing(ending):
+        for sweep, error in ending:
             count, failed = count + 1, failed + bool(error)
-            ended = f"{one.name} failed\n{error}" if error else one.name
-            _tell(f"{count} of {len(runs)} sweeps: {ended}")
+            outcome = f"{sweep.name} failed\n{error}" if error else sweep.name
+            _tell(f"{count} of {len(sweeps)} sweeps: {outcome}")
     at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    named = ((one, verdict(one, options.directory)) for one in each("claim", claims))
-    found = {one.name: Entry(judged, at, one.digest) for one, judged in named}
-    write(options.directory / FILE, found)
+    judged = {
+        claim.name: Entry(verdict(claim, options.directory), at, claim.digest)
+        for claim in each("claim", claims)
+    }
+    write(options.directory / FILE, judged)
     entries = read(options.directory / FILE)
-    judged = [one for one in all_claims() if one.name in entries]
+    known = [claim for claim in all_claims() if claim.name in entries]
     page = options.directory / "report.html"
-    write_atomically(page, html(judged, entries).encode())
-    _tell(terminal(claims, found))
+    write_atomically(page, html(known, entries).encode())
+    _tell(terminal(claims, judged))
     _tell(f"wrote {options.directory / FILE} and {page}")
     return int(failed > 0)
 

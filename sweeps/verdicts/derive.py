@@ -1,6 +1,5 @@
 """From the records of a claim's runs to its verdict, and the verdicts that are kept on disk."""
 
-import ast
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -12,8 +11,7 @@ import pandas as pd
 from attnsvm.record import read_json, write_json
 
 from ..aggregate import SweepFrames, load
-from ..cells import number
-from ..claims import FAILS, HOLDS, OTHERWISE, Claim, Evidence, all_claims
+from ..claims import FAILS, HOLDS, OTHERWISE, Claim, Evidence
 
 KINDS = ("fails", "never met", "undecided", "holds")
 """The first that applies is the verdict: one counterexample outweighs everything else."""
@@ -101,30 +99,6 @@ def rulings(claim: Claim, frames: SweepFrames) -> pd.DataFrame:
     return rows
 
 
-def refutation(frames: SweepFrames) -> list[str]:
-    """Return which claim the record of a hunt refutes, and how; nothing for any other record."""
-    if "/hunt/" not in frames.command:
-        return []
-    hunted = (one for one in all_claims() if f"/hunt/{one.name} " in f"{frames.command} ")
-    if (claim := next(hunted, None)) is None:
-        return []
-    rows = rulings(claim, frames)
-    failing = rows[rows["ruling"] == FAILS]
-    if failing.empty:
-        return []
-    first, evidence = failing.index[0], Evidence(frames, claim.columns)
-    rules = (condition for word, condition in claim.prediction if word == FAILS)
-    rule = next(one for one in rules if evidence.truths(one).fillna(False)[first])
-    names = dict.fromkeys(n.id for n in ast.walk(ast.parse(rule)) if isinstance(n, ast.Name))
-    seen = [f"{name} = {number(evidence.value(name)[first])}" for name in names]
-    return [
-        f"It refutes {claim.name} ({claim.source}, {claim.number}): {claim.title}",
-        f"  claimed  {claim.statement}",
-        f"  met      {'; '.join(claim.hypotheses)}",
-        f"  but      {', '.join(seen)}; refuted where {rule}",
-    ]
-
-
 def verdict(claim: Claim, directory: Path) -> Verdict:
     """Return the verdict of a claim from the records of its runs in `directory`/NAME.
 
@@ -155,7 +129,9 @@ def verdict(claim: Claim, directory: Path) -> Verdict:
         holds=holds,
         fails=fails,
         undecided={str(reason): int(count) for reason, count in counts.items()},
-        smallest=min(failing, key=lambda one: [one.get(name, 0) for name in SIZE], default=None),
+        smallest=min(
+            failing, key=lambda instance: [instance.get(name, 0) for name in SIZE], default=None
+        ),
     )
 
 
@@ -173,15 +149,15 @@ def _smallest(rows: pd.DataFrame, frames: SweepFrames) -> list[dict[str, Any]]:
     first = failing.sort_values(list(SIZE), kind="stable").iloc[0]
     words = shlex.split(frames.runs.set_index("run").loc[first["run"], "overrides"])
     others = ("seed", "trials", "selection.until_accepted")
-    given = [word for word in words if word.partition("=")[0] not in others]
-    command = shlex.join(["attnsvm", *given, f"seed={first['seed']}", "trials=1"])
+    kept = [word for word in words if word.partition("=")[0] not in others]
+    command = shlex.join(["attnsvm", *kept, f"seed={first['seed']}", "trials=1"])
     size = {name: int(first[name]) for name in SIZE if pd.notna(first[name])}
     return [{**size, "command": command}]
 
 
 def summary(verdicts: Sequence[Verdict]) -> str:
     """Return how many verdicts there are of each kind."""
-    counts = {kind: sum(one.kind == kind for one in verdicts) for kind in KINDS}
+    counts = {kind: sum(verdict.kind == kind for verdict in verdicts) for kind in KINDS}
     return ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
 
 
@@ -204,8 +180,8 @@ def read(path: Path) -> dict[str, Entry]:
     """
     content = read_json(path)["claims"] if path.exists() else {}
     return {
-        name: Entry(Verdict(**one["verdict"]), one["at"], one["digest"])
-        for name, one in content.items()
+        name: Entry(Verdict(**entry["verdict"]), entry["at"], entry["digest"])
+        for name, entry in content.items()
     }
 
 
@@ -213,12 +189,15 @@ def write(path: Path, entries: Mapping[str, Entry]) -> None:
     """Write verdicts; those of other claims in the file stay."""
     kept = read(path) | dict(entries)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, {"claims": {name: asdict(one) for name, one in kept.items()}})
+    write_json(path, {"claims": {name: asdict(entry) for name, entry in kept.items()}})
 
 
 def latest(directory: Path) -> dict[str, Entry]:
     """Return for each claim the later of the committed verdict and that in `directory`."""
-    committed, found = read(COMMITTED), read(directory / FILE)
-    later = {name: one for name, one in found.items()
-             if name not in committed or one.at > committed[name].at}  # fmt: skip
+    committed, own = read(COMMITTED), read(directory / FILE)
+    later = {
+        name: entry
+        for name, entry in own.items()
+        if name not in committed or entry.at > committed[name].at
+    }
     return committed | later

@@ -3,10 +3,11 @@
 Each of the runs is an ordinary sweep of `attnsvm` in a process of its own.
 """
 
+import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from itertools import groupby
 from pathlib import Path
@@ -25,12 +26,13 @@ def runs_of(claims: Sequence[Claim]) -> list[Runs]:
 
     ValueError: two claims give other runs the same name.
     """
-    found: dict[str, Runs] = {}
+    known: dict[str, Runs] = {}
     for claim in claims:
-        for one in claim.runs:
-            if found.setdefault(one.name, one) != one:
-                raise ValueError(f"{claim.name}: its runs {one.name} must have a name of their own")
-    return list(found.values())
+        for runs in claim.runs:
+            if known.setdefault(runs.name, runs) != runs:
+                must = "must have a name of their own"
+                raise ValueError(f"{claim.name}: its runs {runs.name} {must}")
+    return list(known.values())
 
 
 def command(runs: Runs, directory: Path, overrides: Sequence[str] = ()) -> list[str]:
@@ -40,32 +42,45 @@ def command(runs: Runs, directory: Path, overrides: Sequence[str] = ()) -> list[
 
 def perform(
     runs: Sequence[Runs], directory: Path, overrides: Sequence[str], at_once: int
-) -> Iterator[tuple[Runs, str]]:
+) -> Generator[tuple[Runs, str], None, None]:
     """Make the records that are missing; yield runs as they end, with their error or "".
 
     Each is recorded in the folder `directory`/NAME; `overrides` are for all, such as another
-    launcher; `at_once` processes run together.
+    launcher; `at_once` processes run together, and end when this process does.
     """
-    with ThreadPoolExecutor(at_once) as pool:
-        jobs = {pool.submit(_run, command(one, directory, overrides)): one for one in runs}
+    pool = ThreadPoolExecutor(at_once)
+    try:
+        jobs = {pool.submit(_run, command(sweep, directory, overrides)): sweep for sweep in runs}
         for job in as_completed(jobs):
             yield jobs[job], job.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+FOLLOWER = "from attnsvm.cli.signals import follow; follow({parent}); " + (
+    "from attnsvm.cli.app import main; main()"
+)
+"""The command `attnsvm` as a program that ends with its parent, even if that is killed."""
 
 
 def _run(words: Sequence[str]) -> str:
-    told = [sys.executable, "-m", "attnsvm", *words, *QUIET]
-    done = subprocess.run(told, capture_output=True, text=True, check=False)
-    return done.stderr.strip() if done.returncode else ""
+    """Run a sweep; return what it says if it fails."""
+    finished = subprocess.run(
+        [sys.executable, "-c", FOLLOWER.format(parent=os.getpid()), *words, *QUIET],
+        capture_output=True,
+        text=True,
+        check=False,
+        start_new_session=True,  # Ctrl-C reaches this process alone, which passes it on
+    )
+    return finished.stderr.strip() if finished.returncode else ""
 
 
 FOLDER = Path("multirun/claims")
-HUNTS = Path(__file__).parents[2] / "docs/records/hunt"
-"""Counterexamples that come with attnsvm, each in a folder with the name of its claim."""
 
 
 def terminal(claims: Sequence[Claim], entries: Mapping[str, Entry]) -> str:
     """Return a line for every claim, and how many verdicts there are of each kind."""
-    rows = [(one.name, one.number, one.title, said(one, entries)) for one in claims]
+    rows = [(claim.name, claim.number, claim.title, said(claim, entries)) for claim in claims]
     widths = [max(len(row[i]) for row in rows) for i in range(2)]
     lines = []
     for source, part in groupby(zip(claims, rows, strict=True), key=lambda pair: pair[0].source):
@@ -73,7 +88,7 @@ def terminal(claims: Sequence[Claim], entries: Mapping[str, Entry]) -> str:
         for _, (name, number, title, verdict) in part:
             lines.append(f"  {name:<{widths[0]}}  {number:<{widths[1]}}  {title}")
             lines.append(f"  {'':<{widths[0]}}  {verdict}")
-    known = [entries[one.name].verdict for one in claims if one.name in entries]
+    known = [entries[claim.name].verdict for claim in claims if claim.name in entries]
     return "\n".join([*lines, f"{len(claims)} claims: {summary(known) or 'no verdict yet'}"])
 
 
@@ -88,25 +103,25 @@ def said(claim: Claim, entries: Mapping[str, Entry]) -> str:
 
 def markdown(claims: Sequence[Claim], entries: Mapping[str, Entry]) -> str:
     """Return the page of the documentation."""
-    known = {one.name: entries[one.name].verdict for one in claims if one.name in entries}
+    known = {claim.name: entries[claim.name].verdict for claim in claims if claim.name in entries}
     readings = {
-        reading: [one.name for one in claims if one.reading == reading] for reading in READINGS
+        reading: [claim.name for claim in claims if claim.reading == reading]
+        for reading in READINGS
     }
-    found = {
-        reading: [known[one] for one in names if one in known]
+    verdicts = {
+        reading: [known[name] for name in names if name in known]
         for reading, names in readings.items()
     }
     stated = {*readings[STATED], *readings[WITHOUT_TRAINING]}
     return render(
         "claims.md",
-        claims=[(one, entries.get(one.name), said(one, entries)) for one in claims],
+        claims=[(claim, entries.get(claim.name), said(claim, entries)) for claim in claims],
         readings=[
-            (reading, len(names), summary(found[reading]), found[reading])
+            (reading, len(names), summary(verdicts[reading]), verdicts[reading])
             for reading, names in readings.items()
         ],
         failing=[f"[{name}](#{name})" for name in known if name in stated and known[name].fails],
         commands=lambda claim: [shlex.join(command(runs, FOLDER)) for runs in claim.runs],
-        hunted=[path.stem for path in HUNTS.glob("*.zip")],
     )
 
 
@@ -114,8 +129,8 @@ def html(claims: Sequence[Claim], entries: Mapping[str, Entry]) -> str:
     """Return the page beside the records."""
     return render(
         "claims.html",
-        claims=[(one, entries.get(one.name), said(one, entries)) for one in claims],
+        claims=[(claim, entries.get(claim.name), said(claim, entries)) for claim in claims],
         version=__version__,
         summary=summary([entry.verdict for entry in entries.values()]),
-        runs=[one.name for one in runs_of(claims)],
+        runs=[runs.name for runs in runs_of(claims)],
     )

@@ -115,7 +115,7 @@ def test_help_names_every_option_and_field():
             for f in dataclasses.fields(schema):
                 assert f.name == "_target_" or f"{group}.{f.name}=" in text
                 assert f.name == "_target_" or f.metadata["doc"] in text
-    assert "lr=0.1  step size (of an entry) (> 0) [default of sign_gd 0.01] [adam, soap, " in text
+    assert "lr=0.1  step size (of an entry) (> 0) [default of sign_gd 0.01] [adam, " in text
     assert "lr=1.0  share of that step (> 0 and <= 1) [safe_gd]" in text
     assert "1000000000000" not in text
 

@@ -83,13 +83,13 @@ def composers():
     """Our composer, and Hydra's own way of it."""
     register()
     with initialize_config_module("conf", version_base="1.3", job_name="attnsvm"):
-        loader = CellComposer(GlobalHydra.instance().hydra.config_loader.get_search_path())
+        loader = CellComposer(GlobalHydra.instance().hydra.config_loader)
         master = compose("config", ["trials=3"], return_hydra_config=True)
-        by_hydra = super(CellComposer, loader).load_sweep_config
+        by_hydra = GlobalHydra.instance().hydra.config_loader.load_sweep_config
         yield (
             lambda cell: loader.load_sweep_config(master, cell),
             lambda cell: by_hydra(master, cell),
-            lambda cell: loader.run_config(master, cell),
+            lambda cell: loader.settled(master, cell, 0)[1],
         )
 
 

@@ -71,6 +71,33 @@ def joblib_sweep(tmp_path, steps, *more):
     return driver, folder, pids(folder)
 
 
+def children(pid: int) -> list[int]:
+    """Return the processes that a process has started."""
+    files = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for path in files for child in path.read_text().split()]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
+def test_the_runs_of_a_claim_end_with_its_command(signum, tmp_path):
+    command = [str(BIN / "attnsvm-claims"), "fixed_step", "--override", "optimizer.steps=1000000"]
+    log = tmp_path / "log"
+    with log.open("w") as stream:
+        claims = subprocess.Popen(command, cwd=tmp_path, env=environment(), stderr=stream)
+    until(lambda: list(tmp_path.glob("multirun/claims/*/*/.lock")))  # a run has begun
+    runs = children(claims.pid)
+    assert runs
+    claims.send_signal(signum)
+    code = claims.wait(60)
+    until(lambda: not alive(runs))
+    assert not list(tmp_path.glob("multirun/claims/report.html"))
+    if signum == signal.SIGKILL:
+        assert code == -signum
+    else:
+        assert code == 128 + signum
+        assert "run the same command again to resume" in log.read_text()
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("is_killed", [False, True], ids=["stopped", "killed"])
 def test_the_workers_of_joblib_end_with_their_driver(is_killed, tmp_path):

@@ -90,7 +90,7 @@ def test_a_bias_is_the_last_column_of_points_that_are_moved(K, d):
 
 XOR = {"X": np.array([[0.0, 0], [1, 1], [0, 1], [1, 0]]) - 0.5, "y": np.array([0, 0, 1, 1])}
 BAD = {
-    r"X: shape \(4,\); must be \(n, d\) with y \(n,\)": {"X": np.zeros(4)},
+    r"X: shape \(4,\); must be \(n, d\)": {"X": np.zeros(4)},
     r"y: shape \(3,\); must be \(4,\)": {"y": XOR["y"][:3]},
     "y: -1; must be whole numbers >= 0": {"y": XOR["y"] - 1},
     "y: 0.5; must be": {"y": XOR["y"] + 0.5},

@@ -1,10 +1,10 @@
+"""The sources of instances: published draws bit for bit, files, texts and images."""
+
 import os
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from omegaconf import OmegaConf
 from torch import Generator
 
 from attnsvm.config import ConfigError
@@ -14,7 +14,6 @@ from attnsvm.head import Head
 from attnsvm.model import CrossAttention
 from attnsvm.selection import optimal_tokens
 from attnsvm.theory.token_graph import priority_graphs
-from tests.quick import beside, expressed
 
 pytestmark = pytest.mark.processors
 
@@ -51,36 +50,56 @@ def far_tokens(generator):
     return (0.3 * normal(generator, 2, 3, 2) + torch.stack([SHIFT, -SHIFT])[:, None]).double()
 
 
-PUBLISHED = {
-    ("sphere", 7): (SIZE, lambda g: {
-        "v": unit(g, 4), "Y": signs(g, 2), "X": unit(g, 2, 3, 4), "Z": unit(g, 2, 4)}),
-    ("sphere", 8): (SIZE | {"head": "relu"}, lambda g: {
-        "V": of_unit_norm(normal(g, 4, 4)), "X": unit(g, 2, 3, 4), "Y": signs(g, 2),
-        "Z": unit(g, 2, 4)}),
-    ("sphere", 0): (SIZE | {"model": "sequence"}, lambda g: {
-        "v": unit(g, 4), "": (signs(g, 2), unit(g, 2, 3, 4), unit(g, 2, 4)),
-        "Y": signs(g, 2, 3).flatten()}),
-    ("prompt", 8): (SIZE, lambda g: {
-        "v": unit(g, 4), "X": unit(g, 2, 3, 4), "Z": unit(g, 1, 4).expand(2, 4), "Y": ONES}),
-    ("orthonormal", 0): ({"n": 2, "T": 4, "d": 4}, lambda g: {
-        "v": unit(g, 4), "X": torch.linalg.svd(normal(g, 2, 4, 4))[0].double(),
-        "Z": unit(g, 2, 4), "Y": ONES}),
-    ("paths_far", 1): ({}, lambda g: {
-        "v": unit(g, 2), "X": far_tokens(g), "Z": unit(g, 2, 2), "Y": ONES}),
-    ("paths_near", 3): ({}, lambda g: {
-        "v": unit(g, 2), "X": near_tokens(g), "Z": unit(g, 2, 2), "Y": ONES}),
-}  # fmt: skip
-"""Options of published instances by source and seed, and what is drawn, in its order."""
+def sphere(g):
+    return {"v": unit(g, 4), "Y": signs(g, 2), "X": unit(g, 2, 3, 4), "Z": unit(g, 2, 4)}
 
 
-@pytest.mark.parametrize("published", PUBLISHED)
-def test_instances_are_the_published_draws_in_their_order(published):
-    options, expected = PUBLISHED[published]
-    batch = sample(published[0], seed=published[1], trials=1, **options)
-    for name, value in expected(Generator().manual_seed(published[1])).items():
-        if name:  # labels of a sequence come after other draws
-            found = batch.head_parameters[name] if name in "vV" else getattr(batch, name)
-            assert found[0].equal(value), name
+def sphere_of_relu(g):
+    V = of_unit_norm(normal(g, 4, 4))
+    return {"V": V, "X": unit(g, 2, 3, 4), "Y": signs(g, 2), "Z": unit(g, 2, 4)}
+
+
+def sphere_of_sequences(g):
+    """Labels of a sequence come after all other draws."""
+    v = sphere(g)["v"]
+    return {"v": v, "Y": signs(g, 2, 3).flatten()}
+
+
+def prompt(g):
+    X = {"v": unit(g, 4), "X": unit(g, 2, 3, 4)}
+    return X | {"Z": unit(g, 1, 4).expand(2, 4), "Y": ONES}
+
+
+def orthonormal(g):
+    v, X = unit(g, 4), torch.linalg.svd(normal(g, 2, 4, 4))[0].double()
+    return {"v": v, "X": X, "Z": unit(g, 2, 4), "Y": ONES}
+
+
+def paths_far(g):
+    return {"v": unit(g, 2), "X": far_tokens(g), "Z": unit(g, 2, 2), "Y": ONES}
+
+
+def paths_near(g):
+    return {"v": unit(g, 2), "X": near_tokens(g), "Z": unit(g, 2, 2), "Y": ONES}
+
+
+@pytest.mark.parametrize(
+    ("source", "seed", "options", "expected"),
+    [
+        ("sphere", 7, SIZE, sphere),
+        ("sphere", 8, SIZE | {"head": "relu"}, sphere_of_relu),
+        ("sphere", 0, SIZE | {"model": "sequence"}, sphere_of_sequences),
+        ("prompt", 8, SIZE, prompt),
+        ("orthonormal", 0, SIZE | {"T": 4}, orthonormal),
+        ("paths_far", 1, {}, paths_far),
+        ("paths_near", 3, {}, paths_near),
+    ],
+)
+def test_instances_are_the_published_draws_in_their_order(source, seed, options, expected):
+    batch = sample(source, seed=seed, trials=1, **options)
+    for name, value in expected(Generator().manual_seed(seed)).items():
+        array = batch.head_parameters[name] if name in "vV" else getattr(batch, name)
+        assert array[0].equal(value), name
 
 
 def test_draws_do_not_depend_on_the_default_type():
@@ -152,9 +171,8 @@ def test_windows_of_a_text_have_their_next_word(tmp_path):
     size = {"n": 4, "T": 3, "K": 3, "d": 3, "text": str(tmp_path / "text")}
     source = Text(**size, embeddings="orthonormal", output="inverse")
     assert (source.known, source.windows) == (["moon", "sun", "rain"], 5)
-    assert {" ".join(source.known[k] for k in ids) for ids in source.usable.tolist()} == {
-        "sun moon rain sun", "moon rain sun moon", "rain sun moon sun", "moon sun rain moon"
-    }  # fmt: skip
+    windows = {" ".join(source.known[k][0] for k in ids) for ids in source.usable.tolist()}
+    assert windows == {"s m r s", "m r s m", "r s m s", "m s r m"}
     batch = sample("text", **size, trials=3)
     for graph in priority_graphs(batch):
         assert graph.sizes == {"components": (2 + 3 + 3) / 3, "largest": 2, "edges": 8 / 3}
@@ -177,11 +195,46 @@ class Cubic(Head):
         return (o * v.reshape(len(v), *[1] * (o.ndim - 2), -1)).sum(-1) ** 3
 
 
-BAD = OmegaConf.to_object(OmegaConf.load(Path(__file__).with_name("bad_options.yaml")))
-OWN_HEAD = {"data": "planted", "head": Cubic()}, "head=cubic: must be linear, joint or quadratic"
-
-
-@pytest.mark.parametrize(("options", "message"), [*BAD, OWN_HEAD])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"data": "spere"}, r"data=spere: did you mean sphere\? must be sphere \| orthonormal"),
+        ({"N": 3}, r"N: did you mean n\? must be a field of data=sphere or head=linear"),
+        ({"lam": 0.1}, r"lam: must be a field of"),
+        ({"seed": -1}, r"seed=-1: must be a finite number >= 0"),
+        ({"trials": 0}, r"trials=0: must be >= 1"),
+        (
+            {"data": "sphere_in_span", "head": "mlp"},
+            r"head=mlp: must be linear, joint or quadratic",
+        ),
+        ({"data": "planted", "d": 2}, r"data\.d=2: must be >= 3"),
+        ({"data": "orthonormal", "T": 5, "d": 4}, r"T=5: must be <= d=4"),
+        ({"data": "token_graph", "model": "sequence"}, r"cross_attention, with data=token_graph"),
+        ({"data": "text", "n": 1336}, r"n=1336: must be <= 1335, the windows of 8 words"),
+        ({"data": "text", "n": 1, "K": 1400, "d": 1400}, r"K=1400: must be <= 1379, the different"),
+        ({"data": "text", "text": "/dev/zero"}, r"text=/dev/zero: .*must be a text file, UTF-8"),
+        ({"data": "text", "text": "/nowhere/text"}, r"No such file .*must be a text file, UTF-8"),
+        (
+            {"data": "classes", "points": "rademacher", "margin": 0.0, "bias": True},
+            r"bias=True: must be false with points=rademacher",
+        ),
+        ({"data": "classes", "model": "sequence"}, r"cross_attention or linear, with data=classes"),
+        (
+            {"data": "classes", "points": "rademacher"},
+            r"data\.margin=0.5: must be 0 with points=rademacher",
+        ),
+        (
+            {"data": "sphere", "model": "linear"},
+            r"model=linear: data must be classes \| contexts, or file with X \(n, d\)",
+        ),
+        ({"data": "contexts", "support": 7}, r"data\.support=7: must be <= K=6"),
+        ({"data": "contexts", "contexts": 30}, r"data\.contexts=30: must be <= n=24"),
+        ({"data": "digits", "negative": 3}, r"data\.negative=3: must be different"),
+        ({"data": "digits", "n": 10000}, r"data\.n=10000: must be <= 357"),
+        ({"data": "digits", "model": "sequence"}, r"one label per image"),
+        ({"data": "planted", "head": Cubic()}, "head=cubic: must be linear, joint or quadratic"),
+    ],
+)
 def test_bad_options_are_named(options, message):
     with pytest.raises(ConfigError, match=message):
         sample(**options)
@@ -240,10 +293,28 @@ def test_file_needs_no_queries_when_tokens_ask_nor_labels_of_each_position(tmp_p
         sample("file", path=path)
 
 
-@pytest.mark.parametrize(("name", "change", "message"), beside(__file__))
-@pytest.mark.filterwarnings("ignore:divide by zero")
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("X", lambda a: None, "X: missing; must be in the file, which has Y, Z"),
+        ("X", lambda a: a[0, 0], r"X: shape \(3, 4\); must be \(B, n, T, d\) or \(n, T, d\)"),
+        ("X", lambda a: a[:, :, :0], "X: shape .* must be"),
+        ("X", lambda a: a * np.nan, "X: nan at index"),
+        ("X", lambda a: a.astype(str), "X: <U"),
+        ("X", lambda a: a.astype(object), "not a readable .npz"),
+        ("Z", lambda a: a[:, :1], r"Z: shape \(5, 1, 4\); must be \(5, 2, 4\)"),
+        ("Z", lambda a: a + np.inf, "Z: inf at index"),
+        ("Y", lambda a: None, "Y: missing"),
+        ("Y", lambda a: a[:3], r"Y: shape \(3, 2\); must be \(5, 2\)"),
+        ("Y", lambda a: 0 * a, "Y: label 0.0; must be -1 or"),
+        ("Mask", lambda a: MASK, r"unknown array Mask; must be X \| Z \| Y \| mask \| v \| V"),
+        ("mask", lambda a: 0 * MASK, "mask: every sample must have"),
+        ("mask", lambda a: 2 * MASK, "mask: has a value other than 0 and 1"),
+        ("mask", lambda a: MASK[:, :, :2], r"mask: shape \(5, 2, 2\); must be \(5, 2, 3\)"),
+    ],
+)
 def test_bad_files_are_named(tmp_path, arrays, name, change, message):
-    arrays[name] = expressed("a", change, MASK=MASK)(arrays.get(name))
+    arrays[name] = change(arrays.get(name))
     path = written(tmp_path, {key: value for key, value in arrays.items() if value is not None})
     with pytest.raises(ConfigError, match=message):
         sample("file", path=path)

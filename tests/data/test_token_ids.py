@@ -8,7 +8,6 @@ from attnsvm.config import ConfigError
 from attnsvm.data import sample
 from attnsvm.head import RowScores, Vocabulary
 from attnsvm.problem import ProblemBatch
-from tests.quick import beside
 
 K = 5
 EMBEDDINGS = np.random.default_rng(0).normal(size=(K, 7))
@@ -44,7 +43,29 @@ def test_token_ids_are_the_arrays_of_their_embeddings(tmp_path, head):
     assert two.X[1].equal(torch.from_numpy(np.eye(K)[[[0, 1, 4], [4, 2, 0]]]))  # without E
 
 
-@pytest.mark.parametrize(("changed", "message"), beside(__file__))
+WIDE = [[1.0, 0, 0], [0, 1, 0], [0, 0, 1], [1, 2, 3], [3, 2, 2]]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"next": [1, 0]}, "next: label 0 of sequence 1 of instance 0; must be one of .* 2, 4"),
+        ({"next": [1, 2.5]}, "next: 2.5; must be whole numbers"),
+        ({"next": [[1, 2]]}, r"next: shape \(1, 1, 2\); must be \(1, 2\)"),
+        ({"ids": [[0, 1, 4], [4, 2, -1]]}, "ids: -1; must be whole numbers >= 0 and < 1024"),
+        ({"ids": [[0, 1, 4], [4, 2, np.nan]]}, "ids: nan; must be whole numbers"),
+        ({"ids": [[0, 1, 4], [4, 2, 1024]]}, "ids: 1024; .*< 1024"),
+        ({"ids": [0, 1]}, r"ids: shape \(2,\); must be \(B, n, T\) or \(n, T\)"),
+        ({"E": np.eye(4)}, "ids: 4; must be whole numbers >= 0 and < 4, the rows of E"),
+        ({"E": np.eye(K)[[0, 1, 2, 1, 4]]}, "E: rows 1 and 3 are equal; must be different"),
+        ({"E": WIDE}, "E: 5 rows of rank 3; must be linearly independent, or the file must have C"),
+        ({"E": WIDE, "C": np.ones((5, 4))}, r"C: shape \(5, 4\); must be \(5, 3\)"),
+        ({"E": [1.0, 1.0, 1.0]}, r"E: shape \(3,\); must be \(K, d\)"),
+        ({"X": np.ones((1, 1, 1, 2))}, r"unknown array X; must be ids \| next \| E \| C \| mask"),
+        ({"mask": [[1, 1, 1], [0, 0, 0]]}, "mask: every sample must have"),
+        ({"head": "quadratic"}, "head, model: must be linear .* with data=file with ids"),
+    ],
+)
 def test_bad_token_ids_are_named(tmp_path, changed, message):
     with pytest.raises(ConfigError, match=message):
         of_ids(tmp_path, **changed)

@@ -42,24 +42,7 @@ def muon_signum(parameters, lr, weight_decay, beta):
     return signs(parameters, lr, weight_decay, step)
 
 
-def shampoo(parameters, lr, beta, eps, beta1=0.0):
-    """Powers of the sums of G G^T and G^T G; with beta1 steps of Adam in their eigenvectors."""
-    L = R = m = v = k = 0
-
-    def step(G):
-        nonlocal L, R, m, v, k
-        L, R, k = beta * L + G @ G.mT, beta * R + G.mT @ G, k + 1
-        (left, P), (right, Q) = torch.linalg.eigh(L), torch.linalg.eigh(R)
-        m, v = beta1 * m + (1 - beta1) * G, beta * v + (1 - beta) * (P.mT @ G @ Q).square()
-        root = ((left[..., None] + eps) * (right[:, None] + eps)) ** 0.25
-        if beta1:
-            root = ((v / (1 - beta**k)).sqrt() + eps) * (1 - beta1**k)
-        return P @ (P.mT @ m @ Q / root) @ Q.mT
-
-    return signs(parameters, lr, step=step)
-
-
-OURS = {one.__name__: one for one in (signs, muon_signum, shampoo)}
+OURS = {one.__name__: one for one in (signs, muon_signum)}
 OURS["of_length_one"] = partial(signs, step=lambda G: G / G.norm(dim=(1, 2), keepdim=True))
 CASES = beside(__file__)
 
@@ -130,3 +113,41 @@ def test_a_sample_without_a_gradient_leaves_the_memory_what_it_is(name, fields, 
     W = train(batch, "w", name, "log", steps=4, record_every=1, **options, **fields).snapshots
     moved = (W[:, 1:] - W[:, :-1]).abs().flatten(2).amax(2)
     assert (moved[:, 3] > 0.1).all()
+
+
+def orthogonalised(G, coefficients, steps, eps):
+    """Return what torch's function of these arguments rounds to bfloat16."""
+    a, b, c = coefficients
+    X = (G.mT if len(G) > len(G.mT) else G) / G.norm()
+    for _ in range(steps):
+        A = X @ X.mT
+        X = a * X + (b * A + c * A @ A) @ X
+    return X.mT if len(G) > len(G.mT) else X
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("m", [None, 1, 2, 3])
+@pytest.mark.parametrize(("K", "d"), [(3, 4), (4, 4), (8, 4), (7, 3), (2, 6)])
+def test_muon_is_that_of_torch_on_weights_of_every_shape(K, d, m, compiled, monkeypatch):
+    """W (K, d), or factors (K, m) and (d, m), without the zeros that make ours square."""
+    monkeypatch.setattr(torch.optim._muon, "_zeropower_via_newtonschulz", orthogonalised)
+    batch = sample("classes", model="linear", **SHAPE | {"K": K, "d": d})
+    rule = "w" if m is None else "kq"
+    if m is not None and m > max(K, d):
+        pytest.skip("m <= d")
+    options = {"init": "uniform", "m": m, "steps": 20, "lr": 0.02, "weight_decay": 0.1}
+    path = train(batch, rule, "muon", "log", compiled=compiled, keep_factors=True, **options)
+    x, y = batch.Z[..., :d], batch.head_parameters["v"].argmax(-1)
+    for b in range(len(x)):
+        start = [path.snapshots[b, 0, :K, :d]]
+        if m is not None:
+            start = [path.K_snapshots[b, 0, :K], path.Q_snapshots[b, 0, :d]]
+        parameters = [V.clone().requires_grad_() for V in start]
+        loop = torch.optim.Muon(parameters, 0.02, weight_decay=0.1)
+        for _ in range(20):
+            loop.zero_grad()
+            W = parameters[0] if m is None else parameters[0] @ parameters[1].mT
+            cross_entropy(x[b] @ W.mT, y[b]).backward()
+            loop.step()
+        W = parameters[0] if m is None else parameters[0] @ parameters[1].mT
+        torch.testing.assert_close(path.W[b, :K, :d], W.detach(), rtol=1e-8, atol=1e-10)

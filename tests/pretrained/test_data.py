@@ -1,7 +1,6 @@
 """`data=pretrained` from the config to the record, on tiny random models."""
 
 import os
-import sys
 
 import numpy as np
 import pytest
@@ -15,18 +14,26 @@ from attnsvm.verify.run import prove
 pytest.importorskip("tokenizers")  # of transformers, which is slow to import
 
 from attnsvm.data import Pretrained
-from attnsvm.data.pretrained import CONTROLS, load
-from attnsvm.data.pretrained.source import RECENT, TEXT, Recent
+from attnsvm.data.base import TEXT
+from attnsvm.data.pretrained import CONTROLS, source
 from attnsvm.head import Linear, Relu
 from attnsvm.model import CrossAttention, SelfAttention
 from tests.config.test_config import composed
 from tests.pretrained.tiny import tiny, write
-from tests.quick import beside, quick_rows
+from tests.quick import quick_rows
 from tests.verify.forging import Forgery, refusal
 from tests.verify.kinds import written
 
-KEYS = {"text": None, "at_layer": 1, "at_head": 1, "n": 3, "T": 4, "sinks": True,
-        "control": "none", "scores": "attended"}  # fmt: skip
+KEYS = {
+    "text": None,
+    "at_layer": 1,
+    "at_head": 1,
+    "n": 3,
+    "T": 4,
+    "sinks": True,
+    "control": "none",
+    "scores": "attended",
+}
 
 
 def data(kind="bert", **fields):
@@ -50,30 +57,21 @@ def test_an_instance_depends_on_its_seed_only(kind, control):
 @pytest.mark.full
 @pytest.mark.parametrize("control", CONTROLS)
 def test_what_heads_share_is_that_of_each_alone(control):
-    RECENT.kept.clear()
+    def clear():
+        for shared in (source._layer, source._restricted, source._scores):
+            shared.cache_clear()
+
+    clear()
     alone = drawn(control=control)
-    RECENT.kept.clear()
-    for head in (2, 0):  # the rows of the last instance are now those of another head
+    clear()
+    for head in (2, 0):
         for before in CONTROLS:
             drawn(at_head=head, control=before)
     again = drawn(control=control)
     for name in ("X", "Z", "mask", "weights"):
         assert torch.equal(getattr(alone, name), getattr(again, name))
     assert torch.equal(alone.head_parameters["v"], again.head_parameters["v"])
-    other_text = data(control=control, T=3).sample(Linear(), CrossAttention(), 2, 0)
-    assert other_text.X.shape[2] == 3
-
-
-def test_what_is_kept_is_bounded_in_bytes():
-    recent, owner = Recent(200), object()
-    for key in range(4):
-        made = recent.value(owner, key, lambda: torch.zeros(10, dtype=torch.float64))
-        assert recent.bytes <= 160
-    assert recent.value(owner, 3, lambda: torch.ones(1)) is made
-    assert len(recent.kept) == 2
-    large = recent.value(owner, 4, lambda: torch.ones(100))  # computed each time, and right
-    assert large.sum() == 100
-    assert recent.bytes == 0
+    assert drawn(control=control, T=3).X.shape[2] == 3
 
 
 @pytest.mark.parametrize("sinks", [True, False])
@@ -84,7 +82,20 @@ def test_queries_have_a_choice_without_what_is_left_out(sinks):
     assert (drawn(20, sinks=sinks).mask == torch.tensor([sinks, True, True, True])).all()
 
 
-@pytest.mark.parametrize(("fields", "told"), beside(__file__))
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"at_layer": 2}, r"data\.at_layer=2: must be <= 1"),
+        ({"at_head": 3}, r"data\.at_head=3: must be <= 2"),
+        ({"n": 1000}, r"data\.n=1000: must be <= 299, the sentences of the text of attnsvm"),
+        ({"T": 17}, r"data\.T=17: must be <= 16"),
+        ({"T": 14}, r"data\.T=14: must be less: no linear head has these scores"),
+        ({"text": "nowhere.txt"}, r"data\.text=nowhere\.txt: .*must be a text file, UTF-8"),
+        ({"transformer": "nowhere"}, r"data\.transformer=nowhere: .*; must be minilm, or a folder"),
+        ({"kind": "gpt2", "scores": "loss", "control": "queries"}, "control=queries: must be att"),
+        ({"kind": "gpt2", "scores": "loss", "control": "tokens"}, "control=tokens: must be att"),
+    ],
+)
 def test_what_is_not_there_is_refused(fields, told):
     """Also scores of tokens behind a causal query, and of more tokens than independent rows."""
     with pytest.raises(ConfigError, match=told):
@@ -110,8 +121,11 @@ def test_a_text_without_enough_sentences_is_refused(tmp_path):
 
 
 def test_other_heads_and_models_are_refused():
-    for head, model in ((Relu(), CrossAttention()), (Linear(train=True), CrossAttention()),
-                        (Linear(), SelfAttention())):  # fmt: skip
+    for head, model in (
+        (Relu(), CrossAttention()),
+        (Linear(train=True), CrossAttention()),
+        (Linear(), SelfAttention()),
+    ):
         with pytest.raises(ConfigError, match="with data=pretrained"):
             data().sample(head, model, 1, 0)
     for overrides, told in (
@@ -129,19 +143,20 @@ def test_other_heads_and_models_are_refused():
         attnsvm.train(attnsvm.sample("sphere", trials=2), init="pretrained")
 
 
-def test_a_library_that_is_missing_is_named_with_its_extra(monkeypatch, tmp_path):
-    where, told = write(tmp_path / "model", "bert"), r"must be installed: pip install 'attnsvm\["
-    monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(ConfigError, match=f"transformers {told}"):
-        load(str(where))
-
-
 def run_of_tiny(*overrides):
     return composed(
-        "data=pretrained", f"data.transformer={tiny('bert')}", "data.n=3", "data.T=4",
-        "data.at_layer=1", "trials=3", "optimizer.init=pretrained", "optimizer.steps=0",
-        "selection.saturation=0", "probe=[entropy,rank,other_heads]", *overrides,
-    )  # fmt: skip
+        "data=pretrained",
+        f"data.transformer={tiny('bert')}",
+        "data.n=3",
+        "data.T=4",
+        "data.at_layer=1",
+        "trials=3",
+        "optimizer.init=pretrained",
+        "optimizer.steps=0",
+        "selection.saturation=0",
+        "probe=[entropy,rank,other_heads]",
+        *overrides,
+    )
 
 
 def values(column):
@@ -263,11 +278,16 @@ def test_a_signature_is_refused_if_its_files_are_here_and_trusted_if_not(record,
     assert found(genuine) == (False, False)
 
 
-OTHERS = {"at_head=2": "trained_W", "at_layer=0": "X", "control=tokens": "X",
-          "control=queries": "Z", "control=spectrum": "trained_W"}  # fmt: skip
-
-
-@pytest.mark.parametrize(("other", "told"), quick_rows(*OTHERS.items()))
+@pytest.mark.parametrize(
+    ("other", "told"),
+    quick_rows(
+        ("at_head=2", "trained_W"),
+        ("at_layer=0", "X"),
+        ("control=tokens", "X"),
+        ("control=queries", "Z"),
+        ("control=spectrum", "trained_W"),
+    ),
+)
 def test_a_record_under_the_config_of_another_head_is_refused(record, other, told, tmp_path):
     """Its signature fits: it is that of this config and the files."""
     proof = prove(written(tmp_path, run_of_tiny(f"data.{other}"), record))

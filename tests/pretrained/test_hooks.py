@@ -1,16 +1,21 @@
-"""Attention caught by hooks in torch modules and in those of transformers."""
+"""Attention caught by hooks in torch modules and in those of transformers, or refused."""
 
-import math
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 import attnsvm
 from attnsvm import ConfigError
 from tests.kkt import normal as rows
+
+IDS = torch.randint(3, 50, (3, 7), generator=torch.Generator().manual_seed(0))
+
+
+def attention_of(layer):
+    return layer.log_attention().exp()
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -22,146 +27,250 @@ def test_heads_of_multihead_attention(bias, batch_first):
     if bias:
         nn.init.normal_(module.in_proj_bias)
     query, key = rows(3, 4, 8), rows(3, 5, 6, seed=1)
-    given = [x if batch_first else x.transpose(0, 1) for x in (query, key, key)]
+    inputs = [x if batch_first else x.transpose(0, 1) for x in (query, key, key)]
     hidden = torch.zeros(3, 5, dtype=torch.bool)
     hidden[1, 2:] = True
-    (layer,) = attnsvm.heads_of(module, *given, key_padding_mask=hidden).values()
-    expected = module(*given, key_padding_mask=hidden, average_attn_weights=False)[1]
-    torch.testing.assert_close(layer.log_attention().exp(), expected)
+    (layer,) = attnsvm.heads_of(module, *inputs, key_padding_mask=hidden).values()
+    expected = module(*inputs, key_padding_mask=hidden, average_attn_weights=False)[1]
+    torch.testing.assert_close(attention_of(layer), expected)
+    torch.testing.assert_close(layer.Z, query)
+    assert torch.equal(layer.mask, ~hidden[:, None].expand(3, 4, 5))
     assert layer.W(1).shape == (7, 9)
 
 
-def test_heads_of_an_encoder_are_found_in_order_and_with_their_mask():
+@pytest.mark.parametrize("padded", [False, True])
+def test_heads_of_an_encoder_are_found_in_order_and_with_their_mask(padded):
+    """In eval() too, where torch has a fast path that runs no hooks."""
     torch.manual_seed(0)
-    encoder = nn.TransformerEncoder(
-        nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.0), 2
-    ).double().eval()  # fmt: skip
-    X = rows(3, 5, 8)
-    later = nn.Transformer.generate_square_subsequent_mask(5, dtype=torch.float64)
-    found = attnsvm.heads_of(encoder, X, mask=later)
-    assert list(found) == ["layers.0.self_attn", "layers.1.self_attn"]
-    torch.testing.assert_close(found["layers.0.self_attn"].X, X)
-    torch.testing.assert_close(found["layers.1.self_attn"].X, encoder.layers[0](X, src_mask=later))
-    assert torch.equal(found["layers.1.self_attn"].mask[0], torch.ones(5, 5).tril().bool())
+    part = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    encoder, X = nn.TransformerEncoder(part, 2).double().eval(), rows(3, 5, 8)
+    if padded:
+        mask = torch.ones(3, 5, 5, dtype=torch.bool)
+        mask[1, :, 3:] = False
+        options = {"src_key_padding_mask": ~mask[:, 0]}
+    else:
+        mask = torch.ones(3, 5, 5).tril().bool()
+        options = {"mask": nn.Transformer.generate_square_subsequent_mask(5, dtype=torch.float64)}
+    layers = attnsvm.heads_of(encoder, X, **options)
+    assert torch.backends.mha.get_fastpath_enabled()
+    assert list(layers) == ["layers.0.self_attn", "layers.1.self_attn"]
+    torch.testing.assert_close(layers["layers.0.self_attn"].X, X)
+    for layer in layers.values():
+        assert torch.equal(layer.mask, mask)
 
 
 class Projected(nn.Module):
-    """Attention as in common libraries, with children of these names."""
+    """Attention as in common libraries, with children of these names; `logits` is what it does."""
 
-    def __init__(self, key: str, query: str) -> None:
+    def __init__(self, key: str = "k_proj", query: str = "q_proj", logits: Any = None) -> None:
         super().__init__()
-        self.num_heads = 2
-        self.names = key, query
+        self.names, self.logits = (key, query), logits or (lambda Q, K: Q @ K.mT / 2)
         for name in self.names:
             setattr(self, name, nn.Linear(6, 8, dtype=torch.float64))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         K, Q = (getattr(self, name)(x).unflatten(-1, (2, 4)).transpose(1, 2) for name in self.names)
-        return (Q @ K.mT / math.sqrt(4)).softmax(-1)
+        return self.logits(Q, K).softmax(-1)
 
 
-@pytest.mark.parametrize("names", [("k_proj", "q_proj"), ("key", "query")])
-def test_heads_of_modules_with_linear_children(names):
+LATER = torch.full((5, 5), -torch.inf, dtype=torch.float64).triu(1)
+
+
+def fused(Q: torch.Tensor, K: torch.Tensor, **options: Any) -> torch.Tensor:
+    """Return logits whose softmax is what torch's fused attention gives."""
+    one = torch.eye(K.shape[-2], dtype=K.dtype).expand(*K.shape[:2], -1, -1)
+    return F.scaled_dot_product_attention(Q, K, one, **options).log()
+
+
+READ: dict[str, Any] = {
+    "plain": lambda Q, K: Q @ K.mT / 2,
+    "without the factor": lambda Q, K: Q @ K.mT,
+    "causal": lambda Q, K: Q @ K.mT / 2 + LATER.to(Q),
+    "a window": lambda Q, K: Q @ K.mT / 2 + (LATER.triu(3).mT + LATER.triu(3)).to(Q),
+    "padding": lambda Q, K: (Q @ K.mT / 2).index_fill(3, torch.tensor(4), -1e30),
+    "fused": lambda Q, K: fused(Q, K),
+    "fused, causal": lambda Q, K: fused(Q, K, is_causal=True),
+    "without the largest": lambda Q, K: Q @ K.mT / 2 - (Q @ K.mT / 2).amax(-1, keepdim=True),
+    "(N H, S, T)": lambda Q, K: torch.bmm(Q.flatten(0, 1), K.flatten(0, 1).mT) / 2,
+}
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", READ)
+def test_heads_of_modules_with_linear_children(name, kind):
     torch.manual_seed(0)
-    module = nn.Sequential(nn.Identity(), Projected(*names))
-    X = rows(3, 5, 6)
+    module = nn.Sequential(nn.Identity(), Projected("key", "query", READ[name])).to(kind)
+    X = rows(3, 5, 6).to(kind)
     layer = attnsvm.heads_of(module, X)["1"]
-    torch.testing.assert_close(layer.log_attention().exp(), module(X))
-    causal = attnsvm.heads_of(module, X, causal=True)["1"].log_attention().exp()
-    assert (causal.triu(1) == 0).all()
+    expected = module(X).view(3, 2, 5, 5).double()
+    near = 1e-14 if kind == torch.float64 else 4 * torch.finfo(kind).eps
+    torch.testing.assert_close(attention_of(layer), expected, rtol=0, atol=near)
+    assert torch.equal(layer.mask, (expected > 0).any(1))
 
 
-def named(name: str, **methods: Any) -> nn.Module:
-    """Stands for what its name says, as a rotary embedding."""
-    return type(name, (nn.Module,), methods)()
+@pytest.mark.parametrize("names", [("k_proj", "q_proj"), ("k_lin", "q_lin")])
+def test_names_of_maps_of_rows_and_of_what_is_in_the_module_do_not_matter(names):
+    class Silent(Projected):
+        def forward(self, x):
+            Q, K = (getattr(self, name)(input=x)[:, None] for name in reversed(self.names))
+            return (Q @ K.mT * 8**-0.5).softmax(-1).sum()
+
+    module, X = Silent(*names), rows(3, 5, 6)
+    module.rope_theta, module.scaling, module.q_norm = 1e4, 0.25, nn.LayerNorm(4)
+    layer = attnsvm.heads_of(module, X)[""]
+    assert layer.K.shape == (1, 8, 7)
+    torch.testing.assert_close(attention_of(layer).sum(), module(X))
 
 
-def attention_with(name: str, value: Any) -> nn.Module:
-    part = Projected("k_proj", "q_proj")
-    setattr(part, name, value)
-    return part
+def turned(V: torch.Tensor) -> torch.Tensor:
+    """Return rows turned by their positions, as rotary embeddings do."""
+    angle = torch.arange(V.shape[-2], dtype=V.dtype)[:, None]
+    x, y = V.chunk(2, -1)
+    return torch.cat([angle.cos() * x - angle.sin() * y, angle.sin() * x + angle.cos() * y], -1)
+
+
+REFUSED: dict[str, Any] = {
+    "rotary positions": lambda Q, K: turned(Q) @ turned(K).mT / 2,
+    "relative positions": lambda Q, K: Q @ K.mT / 2 + 0.1 * torch.arange(5.0).double(),
+    "norms of queries": lambda Q, K: F.layer_norm(Q, (4,)) @ K.mT / 2,
+    "norms of keys": lambda Q, K: Q @ F.normalize(K, dim=-1).mT / 2,
+    "another factor": lambda Q, K: Q @ K.mT / 2.001,
+    "fused, another factor": lambda Q, K: fused(Q, K, scale=0.4),
+    "a factor of one head": lambda Q, K: Q @ K.mT / torch.tensor([2.0, 2.1])[:, None, None],
+    "a mask of one head": lambda Q, K: Q @ K.mT / 2 + LATER * torch.tensor([0, 1])[:, None, None],
+    "a soft cap": lambda Q, K: 5 * (Q @ K.mT / 10).tanh(),
+    "heads in another order": lambda Q, K: (Q @ K.mT / 2).flip(1),
+    "keys for queries": lambda Q, K: K @ Q.mT / 2,
+    "one head for all": lambda Q, K: Q @ K[:, :1].mT / 2,
+    "a sink": lambda Q, K: F.pad(Q @ K.mT / 2, (1, 0)),
+    "tiny logits": lambda Q, K: 1e-3 * Q @ K.mT,
+    "no number": lambda Q, K: Q @ K.mT * torch.nan,
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_attention_that_is_not_the_softmax_of_bilinear_logits_is_refused(name):
+    torch.manual_seed(0)
+    module = nn.Sequential(Projected(logits=REFUSED[name]))
+    with pytest.raises(ConfigError, match="0: its attention is not the softmax"):
+        attnsvm.heads_of(module, rows(3, 5, 6))
+    assert not any(part._forward_hooks or part._forward_pre_hooks for part in module.modules())
+    assert torch.backends.mha.get_fastpath_enabled()
+
+
+def multihead(**options):
+    return nn.MultiheadAttention(6, 2, batch_first=True, dtype=torch.float64, **options)
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
+    ("options", "call"),
     [
-        ("turn", named("RotaryEmbedding")), ("turn", named("RoPE")), ("rope", named("Turned")),
-        ("turn", named("Turning", apply_rotary=print)), ("rel_pos_bias", named("Turned")),
-        ("apply_rotary", math.cos), ("rope_theta", 1e4), ("rotary_emb", nn.Identity()),
-        ("config", SimpleNamespace(rope_theta=1e4)),
-    ],
-)  # fmt: skip
-def test_rotary_positions_anywhere_in_the_model_are_refused(name, value):
-    """Of the parent, by class or by attribute, a function or a buffer too."""
-    model = nn.Sequential(Projected("k_proj", "q_proj"))
-    model.forward = model[0].forward
-    setattr(model, name, value)
-    with pytest.raises(ConfigError, match="0: must have no rotary or relative positions"):
-        attnsvm.heads_of(model, rows(3, 5, 6))
-    assert not model[0].k_proj._forward_pre_hooks
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("rope", None), ("use_rope", False), ("property_of", 1), ("q_norm", 0), ("scale", 0.5),
-        ("scaling", True), ("key_norm", nn.Identity()), ("europe", "on"),
-        ("config", SimpleNamespace(rope_scaling=None)),
-    ],
-)  # fmt: skip
-def test_names_that_are_off_or_mean_something_else_are_not_refused(name, value):
-    assert len(attnsvm.heads_of(attention_with(name, value), rows(3, 5, 6))) == 1
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "told"),
-    [
-        ("q_norm", nn.LayerNorm(4), "must have no q_norm"),
-        ("key_layernorm", nn.LayerNorm(4), "must have no key_layernorm"),
-        ("scaling", 0.25, r"scaling=0\.25: must be 0\.5, m\^-1/2 for m=4"),
-        ("scale", torch.tensor(2.0), "scale=2: must be 0.5"),
-        ("config", SimpleNamespace(position_embedding_type="relative_key"), "must be absolute"),
-        ("num_heads", None, "must have the number of heads"),
-        ("num_heads", 3, "3 heads: must divide the rows of a map"),
+        ({"add_bias_kv": True}, {}),
+        ({}, {"attn_mask": rows(5, 5)}),
+        ({}, {"attn_mask": rows(6, 5, 5) > 0}),  # another one for each head
     ],
 )
-def test_logits_that_are_seen_not_to_be_bilinear_are_refused(name, value, told):
-    with pytest.raises(ConfigError, match=told):
-        attnsvm.heads_of(attention_with(name, value), rows(3, 5, 6))
+def test_multihead_attention_that_is_not_the_softmax_of_bilinear_logits_is_refused(options, call):
+    torch.manual_seed(0)
+    X = rows(3, 5, 6)
+    with pytest.raises(ConfigError, match="not the softmax"):
+        attnsvm.heads_of(multihead(**options), X, X, X, **call)
 
 
-def test_layers_that_run_more_than_once_are_refused_and_no_hook_is_left():
-    shared = nn.MultiheadAttention(6, 2, batch_first=True).double()
+def test_a_zero_that_may_be_an_underflow_is_refused():
+    """In float32 exp(-200) is zero: no mask tells such a token from one that is hidden."""
 
+    torch.manual_seed(0)
+    module = Projected()
+    for linear in (module.k_proj, module.q_proj):
+        with torch.no_grad():
+            linear.weight *= 30
+    X = rows(3, 5, 6)
+    attnsvm.heads_of(module, X)
+    with pytest.raises(ConfigError, match=r"underflows; must be float64.*module\.double\(\)"):
+        attnsvm.heads_of(module.float(), X.float())
+
+
+def test_layers_that_run_more_than_once_are_refused():
     class Twice(nn.Module):
         def __init__(self, part):
             super().__init__()
             self.part = part
 
         def forward(self, x):
-            given = (x, x, x) if isinstance(self.part, nn.MultiheadAttention) else (x,)
-            return self.part(*given), self.part(*given)
+            inputs = (x, x, x) if isinstance(self.part, nn.MultiheadAttention) else (x,)
+            return self.part(*inputs), self.part(*inputs)
 
-    for part in (shared, Projected("key", "query")):
+    for part in (multihead(), Projected("key", "query")):
         with pytest.raises(ConfigError, match="part: runs more than once"):
             attnsvm.heads_of(Twice(part), rows(3, 5, 6))
-        assert not any(one._forward_pre_hooks for one in part.modules())
 
 
-def test_modules_without_bilinear_attention_are_refused():
+def test_modules_without_attention_that_can_be_read_are_refused():
     with pytest.raises(ConfigError, match=r"must contain torch\.nn\.MultiheadAttention"):
         attnsvm.heads_of(nn.Linear(3, 3), torch.zeros(2, 3))
-    with pytest.raises(ConfigError, match=r"inputs: torch.float64; .* ROWS.to\(torch.float32\)"):
-        attnsvm.heads_of(nn.Linear(3, 3), rows(2, 3))
-    with pytest.raises(ConfigError, match="add_bias_kv"):
-        attnsvm.heads_of(nn.MultiheadAttention(4, 2, add_bias_kv=True), *[torch.zeros(2, 3, 4)] * 3)
-    added = nn.MultiheadAttention(4, 2, batch_first=True).double()
-    with pytest.raises(ConfigError, match="attn_mask: must be boolean, or 0 and -inf"):
-        attnsvm.heads_of(added, *[rows(2, 3, 4)] * 3, attn_mask=rows(3, 3))
+    module = Projected()
+    module.k_proj = nn.Linear(6, 4, dtype=torch.float64)
+    module.forward = lambda x: (module.k_proj(x), module.q_proj(x))
+    with pytest.raises(ConfigError, match="must have as many keys as queries"):
+        attnsvm.heads_of(module, rows(3, 5, 6))
 
-    class Named(Projected):
-        def forward(self, x):
-            return self.q_proj(input=x) @ self.k_proj(input=x).mT
 
-    with pytest.raises(ConfigError, match=r"q_proj: must be called with its rows first"):
-        attnsvm.heads_of(Named("k_proj", "q_proj"), rows(3, 5, 6))
+SIZES = {"vocab_size": 50, "attn_implementation": "eager", "bos_token_id": 1, "eos_token_id": 2}
+BERT = {
+    "hidden_size": 12,
+    "num_attention_heads": 3,
+    "num_hidden_layers": 2,
+    "intermediate_size": 20,
+    "max_position_embeddings": 16,
+}
+GPT2 = {"n_embd": 12, "n_head": 3, "n_layer": 2, "n_positions": 16}
+NEO = {
+    "hidden_size": 12,
+    "num_heads": 3,
+    "num_layers": 2,
+    "max_position_embeddings": 16,
+    "attention_types": [[["global", "local"], 1]],
+    "window_size": 3,
+}
+
+
+def of_transformers(kind, sizes):
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{kind}Config")(**SIZES | sizes)
+    return getattr(transformers, f"{kind}Model")(config).eval()
+
+
+@pytest.mark.parametrize(
+    ("kind", "sizes"),
+    [
+        ("Bert", BERT),
+        ("GPT2", GPT2),
+        ("GPTNeo", NEO),  # without the factor, and with a window in the second layer
+        pytest.param("Roberta", BERT, marks=pytest.mark.full),
+    ],
+)
+def test_heads_of_models_of_transformers(kind, sizes):
+    network = of_transformers(kind, sizes)
+    for dtype in (torch.float32, torch.float64):
+        layers = attnsvm.heads_of(network.to(dtype), IDS)
+        expected = network(IDS, output_attentions=True).attentions
+        single = kind == "GPTNeo" or dtype == torch.float32  # its logits are always float32
+        for layer, attention in zip(layers.values(), expected, strict=True):
+            found = attention_of(layer) - attention.double()
+            assert found.abs().amax() <= (1e-6 if single else 1e-14)
+
+
+@pytest.mark.parametrize(
+    ("kind", "sizes", "told"),
+    [
+        ("GPTBigCode", GPT2 | {"multi_query": False}, "not the softmax"),  # another order of rows
+        ("GPT2", GPT2 | {"scale_attn_by_inverse_layer_idx": True}, "h.1.attn: .*not the softmax"),
+        pytest.param("Llama", BERT, "not the softmax", marks=pytest.mark.full),
+        pytest.param("GPTBigCode", GPT2, "not the softmax", marks=pytest.mark.full),
+    ],
+)
+def test_models_of_transformers_with_other_attention_are_refused(kind, sizes, told):
+    with pytest.raises(ConfigError, match=told):
+        attnsvm.heads_of(of_transformers(kind, sizes), IDS)

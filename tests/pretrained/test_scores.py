@@ -13,8 +13,8 @@ from attnsvm.verify.run import prove
 pytest.importorskip("tokenizers")  # of transformers, which is slow to import
 
 from attnsvm.data import Pretrained
-from attnsvm.data.pretrained import CONTROLS, forward, load
-from attnsvm.data.pretrained.model import token_scores
+from attnsvm.data.pretrained import CONTROLS, heads_of
+from attnsvm.data.pretrained.model import load, token_scores
 from attnsvm.head import Linear
 from attnsvm.model import CrossAttention
 from tests.config.test_config import composed
@@ -38,7 +38,7 @@ def losses_by_definition(kind, rows, targets):
         logits = rows @ source.network.get_parameter("wte.weight").mT
         each = torch.nn.functional.cross_entropy(logits.mT, targets, reduction="none")
         return each.mean(1)
-    following = forward(source, targets)[1].mean(1)
+    following = source.network(targets).last_hidden_state.mean(1)
     cosines = torch.cosine_similarity(rows.mean(1)[:, None], following[None], dim=-1)
     return torch.nn.functional.cross_entropy(20 * cosines, torch.arange(N), reduction="none")
 
@@ -54,7 +54,7 @@ def losses_with(kind, tokens, targets, at_layer, head, query, token, step):
     """The losses with `step` more attention of a head at a query to a token: o + step V x."""
     model = load(str(tiny(kind)))
     value, out = (model.network.get_submodule(name.format(at_layer)) for name in PARTS[kind])
-    rows, m = forward(model, tokens)[0][at_layer].X, D // HEADS
+    rows, m = [*heads_of(model.network, tokens).values()][at_layer].X, D // HEADS
     own = slice(head * m, (head + 1) * m)
     V = value(rows)[..., -D:][:, token, own]
 
@@ -64,7 +64,7 @@ def losses_with(kind, tokens, targets, at_layer, head, query, token, step):
         return (moved,)
 
     handle = out.register_forward_pre_hook(more)
-    rows = forward(model, tokens)[1]
+    rows = model.network(tokens).last_hidden_state
     handle.remove()
     return losses_by_definition(kind, rows, targets)
 
@@ -92,13 +92,13 @@ def drawn(kind, control="none", scores="loss"):
 def test_an_instance_has_the_scores_of_its_sentences(kind):
     """Up to a constant for each sample, at the query that is drawn."""
     batch, data = drawn(kind)
-    source, found = data._read()
-    assert found.shape[1] == (5 if kind == "gpt2" else 4)
+    source, sentences = data._read()
+    assert sentences.shape[1] == (5 if kind == "gpt2" else 4)
     for b, seed in enumerate((7, 8)):
-        chosen, query = data._drawn(source, len(found), seed)
-        following = found[(chosen + 1) % len(found)]
-        targets = found[chosen, 1:] if kind == "gpt2" else following
-        gamma = token_scores(source, found[chosen, :4], targets)[1, torch.arange(3), 1, query]
+        chosen, query = data._drawn(source, len(sentences), seed)
+        following = sentences[(chosen + 1) % len(sentences)]
+        targets = sentences[chosen, 1:] if kind == "gpt2" else following
+        gamma = token_scores(source, sentences[chosen, :4], targets)[1, torch.arange(3), 1, query]
         apart = (batch.scores()[b] - gamma)[batch.mask[b]]
         first = (batch.scores()[b] - gamma).gather(1, batch.mask[b].int().argmax(1)[:, None])
         expected = first.expand(3, 4)[batch.mask[b]]
@@ -107,18 +107,31 @@ def test_an_instance_has_the_scores_of_its_sentences(kind):
 
 def overrides(kind, control="none"):
     return (
-        "data=pretrained", f"data.transformer={tiny(kind)}", "data.n=3", "data.T=4",
-        "data.at_layer=0", "data.at_head=2", "data.scores=loss", f"data.control={control}",
-        "optimizer.init=pretrained", "optimizer.steps=0", "selection.saturation=0", "trials=3",
+        "data=pretrained",
+        f"data.transformer={tiny(kind)}",
+        "data.n=3",
+        "data.T=4",
+        "data.at_layer=0",
+        "data.at_head=2",
+        "data.scores=loss",
+        f"data.control={control}",
+        "optimizer.init=pretrained",
+        "optimizer.steps=0",
+        "selection.saturation=0",
+        "trials=3",
         "probe=[optimality]",
-    )  # fmt: skip
+    )
 
 
 MOVING = ("queries", "tokens")
 """Controls that bring tokens before queries which are not theirs."""
 
-DEFINED = [(kind, control) for kind in ("bert", "gpt2") for control in CONTROLS
-           if kind == "bert" or control not in MOVING]  # fmt: skip
+DEFINED = [
+    (kind, control)
+    for kind in ("bert", "gpt2")
+    for control in CONTROLS
+    if kind == "bert" or control not in MOVING
+]
 
 
 @pytest.mark.full

@@ -9,15 +9,33 @@ from typing import Any
 
 import torch
 
-from tests.quick import beside
-
-MADE: list[Path] = []
+FOLDERS: list[Path] = []
 """Folders of this process; `remove` is called where its tests end (tests/conftest.py)."""
 
-LISTED = beside(__file__)
-CONFIGS = LISTED["configs"]
-SIZES = ("n_embd", "n_head", "n_layer", "n_positions")
-D, HEADS, LAYERS, POSITIONS = (CONFIGS["gpt2"][name] for name in SIZES)
+D, HEADS, LAYERS, POSITIONS, WORDS = 12, 3, 2, 16, 98
+
+CONFIGS: dict[str, dict[str, Any]] = {
+    "bert": {
+        "model_type": "bert",
+        "hidden_size": D,
+        "num_attention_heads": HEADS,
+        "num_hidden_layers": LAYERS,
+        "intermediate_size": 20,
+        "max_position_embeddings": POSITIONS,
+        "vocab_size": WORDS,
+    },
+    "gpt2": {
+        "model_type": "gpt2",
+        "n_embd": D,
+        "n_head": HEADS,
+        "n_layer": LAYERS,
+        "n_inner": 20,
+        "n_positions": POSITIONS,
+        "vocab_size": WORDS,
+        "bos_token_id": None,
+        "eos_token_id": None,
+    },
+}
 
 
 def library(kind: str) -> Any:
@@ -40,20 +58,48 @@ def tensors(kind: str) -> dict[str, torch.Tensor]:
     }
 
 
-def safetensors(path: Path, given: dict[str, torch.Tensor]) -> None:
+def safetensors(path: Path, arrays: dict[str, torch.Tensor]) -> None:
     """Write tensors."""
     from safetensors.torch import save_file
 
-    save_file({name: tensor.clone() for name, tensor in given.items()}, path)
+    metadata = {"format": "pt"}
+    save_file({name: tensor.clone() for name, tensor in arrays.items()}, path, metadata)
 
 
 def tokenizer(kind: str) -> dict[str, Any]:
     """Return a tokenizer whose tokens are characters, of bert between [CLS] and [SEP]."""
     words = ["[UNK]", "[CLS]", "[SEP]", *map(chr, range(32, 127))]
-    vocabulary = {word: k for k, word in enumerate(words)}
-    model = {"type": "WordLevel", "vocab": vocabulary, "unk_token": "[UNK]"}
-    around = LISTED["around"] if kind == "bert" else None
-    return {**LISTED["tokenizer"], "post_processor": around, "model": model}
+    sequence = {"Sequence": {"id": "A", "type_id": 0}}
+    first, last = ({"SpecialToken": {"id": word, "type_id": 0}} for word in words[1:3])
+    around = {
+        "type": "TemplateProcessing",
+        "single": [first, sequence, last],
+        "pair": [sequence, {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": {
+            word: {"id": word, "ids": [k], "tokens": [word]}
+            for k, word in enumerate(words[1:3], start=1)
+        },
+    }
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [],
+        "normalizer": None,
+        "pre_tokenizer": {
+            "type": "Split",
+            "pattern": {"Regex": "."},
+            "behavior": "Isolated",
+            "invert": False,
+        },
+        "post_processor": around if kind == "bert" else None,
+        "decoder": None,
+        "model": {
+            "type": "WordLevel",
+            "vocab": {word: k for k, word in enumerate(words)},
+            "unk_token": "[UNK]",
+        },
+    }
 
 
 def write(folder: Path, kind: str) -> Path:
@@ -68,11 +114,11 @@ def write(folder: Path, kind: str) -> Path:
 @lru_cache
 def tiny(kind: str) -> Path:
     """Return the folder of a tiny model, which is made once in a process."""
-    MADE.append(Path(tempfile.mkdtemp(prefix="attnsvm-")))
-    return write(MADE[-1] / kind, kind)
+    FOLDERS.append(Path(tempfile.mkdtemp(prefix="attnsvm-")))
+    return write(FOLDERS[-1] / kind, kind)
 
 
 def remove() -> None:
     """Remove the folders that `tiny` has made."""
-    for folder in MADE:
+    for folder in FOLDERS:
         shutil.rmtree(folder, ignore_errors=True)

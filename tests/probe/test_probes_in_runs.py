@@ -126,8 +126,6 @@ ODD = {
     "a probe without fields": lambda run: _plugin(run, ["probe", "sharp"], 5, "None"),
     "a field that is no word": lambda run: _plugin(
         run, ["optimizer"], {"_target_": "mine.W", "\n\x1b[2J": 1}),
-    "a column missing": lambda run: run["probes"].pop("rank_stable"),
-    "another meaning": lambda run: run["probes"]["rank_stable"].update(meaning="better"),
     "control characters": lambda run: run["probes"]["rank_stable"].update(unit="\x1b[2J"),
     "a field too many": lambda run: run["config"]["probe"]["rank"].update(x=1),
     "a value out of range": lambda run: run["config"]["probe"]["rank"].update(threshold=3.0),
@@ -145,6 +143,17 @@ def test_an_odd_declaration_in_a_record_is_refused(kind, folder):
         record.read_run(folder)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 500
+
+
+def test_other_columns_and_words_of_a_version_are_read(folder):
+    run = {k: v for k, v in record.read_json(folder / "run.json").items() if k != "checksum"}
+    name, *_ = run["probes"]
+    run["probes"][name].update(meaning="in other words")
+    write_json(folder / "run.json", run)
+    assert record.read_run(folder)["probes"][name]["meaning"] == "in other words"
+    del run["probes"][name]
+    write_json(folder / "run.json", run)
+    assert name not in record.read_run(folder)["probes"]
 
 
 def test_an_option_of_a_plug_in_in_a_record_is_read(folder):

@@ -10,6 +10,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
+from attnsvm import linalg
+
 GPU = torch.device("meta")
 # What torch allows between devices: copies, and a CPU index into a device tensor.
 CROSSING = {"aten::copy_", "aten::_to_copy", "aten::index", "aten::index_put_",
@@ -20,6 +22,7 @@ class Pretended(torch.Tensor):
     """A tensor that says it is on the GPU; `inner` is on the CPU."""
 
     inner: torch.Tensor
+    is_meta = False  # type: ignore[assignment]
 
     @staticmethod
     def __new__(cls, inner: torch.Tensor) -> Self:
@@ -41,6 +44,14 @@ class Pretended(torch.Tensor):
 
 class PretendedGpu(TorchDispatchMode):
     """Inside, device="cuda" can be asked for."""
+
+    def __enter__(self) -> Self:
+        linalg.PLAIN.append(Pretended)
+        return super().__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        linalg.PLAIN.remove(Pretended)
+        super().__exit__(*error)
 
     def __torch_dispatch__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None

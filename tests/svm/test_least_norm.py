@@ -169,6 +169,23 @@ OTHERS = [
     (cp.Problem(cp.Minimize(cp.normNuc(X)), [X >= cp.Parameter()]), "values of its parameters"),
     (cp.Problem(cp.Minimize(cp.normNuc(X))), "must have constraints"),
     (cp.Problem(cp.Minimize(cp.norm1(cp.Variable((2, 2, 2))))), "has 3 axes"),
+    (cp.Problem(cp.Minimize(cp.sum(X)), [X >= 1]), "must minimise a norm of X itself"),
+    (cp.Problem(cp.Maximize(cp.sum(X)), [X <= 1]), "must minimise a norm of X itself"),
+    (cp.Problem(cp.Minimize(cp.max(X)), [X >= 1]), "must minimise a norm of X itself"),
+    (cp.Problem(cp.Minimize(0), [X >= 1]), "must minimise a norm of X itself"),
+    (cp.Problem(cp.Minimize(X[0, 0]), [X >= 1]), "must minimise a norm of X itself"),
+    (cp.Problem(cp.Minimize(cp.norm(X, 1)), [X >= 1]), "must minimise a norm of X itself"),
+    (cp.Problem(cp.Minimize(cp.mixed_norm(X, 2, 1)), [X >= 1]), "must minimise a norm"),
+    (cp.Problem(cp.Minimize(cp.norm1(2 * X)), [X >= 1]), "must minimise a norm of X itself"),
+    (cp.Problem(cp.Minimize(cp.quad_form(X[:, 0], np.eye(2))), [X >= 1]), "must minimise"),
+    (cp.Problem(cp.Maximize(cp.pnorm(X, 0.5)), [X <= 1]), "must minimise a norm of X itself"),
+    (cp.Problem(cp.Minimize(cp.pnorm(X, 200)), [X >= 1]), "norm=l200: must be"),
+    (cp.Problem(cp.Minimize(cp.norm1(X)), [cp.SOC(cp.Constant(1), X[0])]), "must be an affine"),
+    (cp.Problem(cp.Minimize(cp.norm1(X)), [X[:0] >= 1]), "must have constraints"),
+    (cp.Problem(cp.Minimize(cp.norm1(X)), [X >= np.inf]), "b: inf at index"),
+    (cp.Problem(cp.Minimize(cp.norm1(X)), [X >= 1e300]), "b: 1e.300 in size; must be"),
+    (None, "problem: NoneType; must be a cvxpy.Problem"),
+    (cp.Problem, "must be a cvxpy.Problem"),
 ]
 
 
@@ -176,3 +193,27 @@ OTHERS = [
 def test_a_problem_of_another_form_is_explained(problem, message):
     with pytest.raises(ConfigError, match=message):
         attnsvm.from_cvxpy(problem)
+
+
+@pytest.mark.parametrize("norm", ["frobenius", "l1"])
+def test_constraints_of_numbers_alone_hold_or_contradict(norm):
+    size = cp.norm(X, "fro") if norm == "frobenius" else cp.norm1(X)
+    for more, status in (([cp.Constant(0) <= 1], "solved"), ([cp.Constant(1) <= 0], "infeasible"),
+                         ([0 * X >= 0, X[:0] >= 1], "solved"), ([0 * X >= 1], "infeasible"),
+                         ([True], "solved"), ([False], "infeasible")):  # fmt: skip
+        solution = attnsvm.from_cvxpy(cp.Problem(cp.Minimize(size), [X >= 1, *more]))
+        assert solution.status == status
+        if status == "solved":
+            assert solution.objective == pytest.approx(2 if norm == "frobenius" else 4, rel=1e-9)
+
+
+@pytest.mark.parametrize("p", [1.2345678, 1.9999999, 2.0000001, 3.0000001, np.pi])
+def test_the_p_of_cvxpy_is_the_one_that_was_asked_not_its_fraction(p):
+    """min |x|_p s.t. <a, x> >= 1 is 1 / |a|_q; a fraction of p is off in the seventh digit."""
+    x, a = cp.Variable(3), np.array([1.0, 2.0, 3.0])
+    for rounded in (cp.pnorm(x, p), cp.norm(x, p), cp.pnorm(x, p, max_denom=10**6)):
+        solution = attnsvm.from_cvxpy(cp.Problem(cp.Minimize(rounded), [a @ x >= 1]))
+        assert solution.status == "solved"
+        expected = 1 / np.linalg.norm(a, p / (p - 1))
+        assert solution.objective == pytest.approx(expected, rel=1e-11)
+        assert solution.minimised.p == p

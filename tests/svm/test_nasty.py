@@ -13,7 +13,7 @@ import torch
 
 from attnsvm.norm import norm_of
 from attnsvm.svm import single_token, solve_svm
-from attnsvm.svm.reduction import WIDE, to_given_size, to_unit_size
+from attnsvm.svm.reduction import WIDE, to_canonical, to_given
 from benchmarks.nasty.benchmark_utils import CARD, CLASSES, OneByOne, load, word
 from tests.quick import quick
 from tests.svm.instances import generated
@@ -95,8 +95,8 @@ def test_by_constraint_generation(difficult, name):
     for one in (one for one in difficult[3::16] if one.norm != 0):
         X, Z, mask = (torch.from_numpy(getattr(one, field))[None] for field in ("X", "Z", "mask"))
         problem = single_token(X, Z, torch.zeros(X.shape[:2], dtype=torch.int64), mask)
-        problem, exponent, exact = to_unit_size(problem)
-        found = to_given_size(generated(problem, name), exponent, exact)
+        problem, units = to_canonical(problem)
+        found = to_given(generated(problem, name), units)
         bounds = float(found.certificate.lower), float(found.certificate.upper)
         assert misjudged(name, one, found.status[0], *bounds) == []
         count += found.status[0] == "solved"

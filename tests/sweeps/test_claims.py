@@ -21,24 +21,24 @@ from attnsvm.sweeps.verdicts.derive import COMMITTED, FILE, Entry, Verdict, late
 from attnsvm.sweeps.verdicts.page import markdown, perform, runs_of, terminal
 from tests.command import attnsvm
 from tests.config.test_config import composed
-from tests.quick import beside
 from tests.verify.kinds import ALL, written
 
 COMMAND = "attnsvm.sweeps.verdicts.command"
 
-CASES = beside(__file__)
 CLAIMS = claims.all_claims()
 TINY = Runs.of(
     "tiny", "data.n=2 data.T=3 data.d=1,4 optimizer.steps=20 optimizer.record_every=10 trials=6"
 )
 WRONG = Runs.of("wrong", "data.n=0")
 
-SAID = {HOLDS: "solved", FAILS: "infeasible"}
-FEASIBLE = (*((word, f"frobenius_status == '{one}'") for word, one in SAID.items()),
-            ("open", OTHERWISE))  # fmt: skip
+FEASIBLE = (
+    (HOLDS, "frobenius_status == 'solved'"),
+    (FAILS, "frobenius_status == 'infeasible'"),
+    ("open", OTHERWISE),
+)
 
 
-def made(**changed):
+def tiny_claim(**changed):
     """Return a claim on TINY: the SVM is feasible, for d >= 2."""
     parts = {
         "name": "one",
@@ -65,7 +65,7 @@ def folder(tmp_path_factory):
 
 
 def test_a_claim_that_is_true_holds_where_its_hypotheses_are_met(folder):
-    found = verdict(made(), folder)
+    found = verdict(tiny_claim(), folder)
     assert (found.drawn, found.holds, found.fails, found.undecided) == (12, 6, 0, {})
     assert found.hypotheses == {"d >= 2": {"yes": 6, "no": 6, "undecided": 0}}
     assert found.sentence == "holds on all 6 instances that meet the hypotheses"
@@ -74,7 +74,7 @@ def test_a_claim_that_is_true_holds_where_its_hypotheses_are_met(folder):
 
 @pytest.mark.full
 def test_without_its_hypothesis_it_fails_and_the_smallest_instance_is_kept(folder, tmp_path):
-    claim = made(hypotheses={})
+    claim = tiny_claim(hypotheses={})
     found = verdict(claim, folder)
     trials = load(folder / "tiny").trials
     failing = trials[trials["frobenius_status"] == "infeasible"]
@@ -91,9 +91,38 @@ def test_without_its_hypothesis_it_fails_and_the_smallest_instance_is_kept(folde
     assert alone.smallest["seed"] == smallest["seed"]
 
 
-@pytest.mark.parametrize(("changed", "kind", "sentence"), CASES["undecided"])
+ONE_FAILS = [(FAILS, "d == 4 and seed == 1"), ("late", "d == 4 and seed == 2"), (HOLDS, "d > 0")]
+
+
+@pytest.mark.parametrize(
+    ("changed", "kind", "sentence"),
+    [
+        (
+            {"hypotheses": {"never": ("d < 0", OTHERWISE), "unknown": ("d > 0", "d < 0")}},
+            "never met",
+            "hypotheses never met among 12",
+        ),
+        (
+            {"hypotheses": {}, "prediction": [(HOLDS, "d == 4"), ("late", OTHERWISE)]},
+            "undecided",
+            "undecided; holds on 6 of 12, undecided on 6 (6 late)",
+        ),
+        (
+            {"hypotheses": {"unknown": ("d > 0", "d == 4")}},
+            "undecided",
+            "undecided; holds on all 6 instances that meet the hypotheses, "
+            "hypotheses undecided on 6",
+        ),
+        # one counterexample outweighs everything else
+        (
+            {"hypotheses": {}, "prediction": ONE_FAILS},
+            "fails",
+            "fails on 1 of 12, undecided on 1 (1 late)",
+        ),
+    ],
+)
 def test_what_is_not_decided_is_counted_and_never_holds(folder, changed, kind, sentence):
-    found = verdict(made(**changed), folder)
+    found = verdict(tiny_claim(**changed), folder)
     assert (found.kind, found.sentence) == (kind, sentence)
 
 
@@ -111,11 +140,11 @@ def test_instances_of_undecided_hypotheses_are_counted_apart():
 
 
 def test_a_run_without_a_record_is_undecided_not_left_out(folder, tmp_path):
-    assert verdict(made(), tmp_path).undecided == {"no record": 1}
+    assert verdict(tiny_claim(), tmp_path).undecided == {"no record": 1}
     copy = tmp_path / "tiny"
     shutil.copytree(folder / "tiny", copy)
     next(copy.glob("*_d4_*/run.json")).unlink()
-    found = verdict(made(), tmp_path)
+    found = verdict(tiny_claim(), tmp_path)
     assert (found.drawn, found.kind, found.undecided) == (12, "undecided", {"no record": 6})
 
 
@@ -142,8 +171,8 @@ def test_verdicts_are_those_of_scaled_instances(tmp_path):
     for size in (1.0, 1e-6, 1e6):
         path, v = tmp_path / f"{size}.npz", batch.head_parameters["v"] / size
         np.savez(path, X=size * batch.X, Z=batch.Z, Y=batch.Y, v=v)
-        config = composed(ALL, "data=file", f"data.path={path}", "optimizer.init=zero",
-                          "optimizer.steps=1000", f"optimizer.lr={0.1 / size}")  # fmt: skip
+        steps = "optimizer.init=zero", "optimizer.steps=1000", f"optimizer.lr={0.1 / size}"
+        config = composed(ALL, "data=file", f"data.path={path}", *steps)
         written(tmp_path / str(size), config, experiment.run(config))
         frames, said = load(tmp_path / str(size)), {}
         for claim in CLAIMS:
@@ -160,9 +189,9 @@ def test_verdicts_are_those_of_scaled_instances(tmp_path):
 
 
 def test_the_command_runs_judges_and_lists(folder, tmp_path, capsys, monkeypatch):
-    claim = made()
+    claim = tiny_claim()
     shutil.copytree(folder / "tiny", tmp_path / "tiny")
-    monkeypatch.setattr(f"{COMMAND}.perform", lambda runs, *_: [(runs[0], "")])
+    monkeypatch.setattr(f"{COMMAND}.perform", lambda runs, *_: (pair for pair in [(runs[0], "")]))
     monkeypatch.setattr(f"{COMMAND}.all_claims", lambda: [claim])
     for name, told in (([], "not tested yet"), (["one"], "holds on all 6"), ([], "holds on all 6")):
         assert main([*name, "--directory", str(tmp_path)]) == 0
@@ -176,26 +205,26 @@ def test_the_command_runs_judges_and_lists(folder, tmp_path, capsys, monkeypatch
 def test_a_name_that_is_none_and_other_runs_of_the_same_name_are_refused(capsys):
     assert main(["svm_ranc"]) == 2
     assert "did you mean svm_rank? must be one of " in capsys.readouterr().err
-    other = made(name="two", runs=(Runs.of("tiny", "trials=1"),))
+    other = tiny_claim(name="two", runs=(Runs.of("tiny", "trials=1"),))
     with pytest.raises(ValueError, match="two: its runs tiny must have a name of their own"):
-        runs_of([made(), other])
-    assert runs_of([made(), made(name="two")]) == [TINY]
+        runs_of([tiny_claim(), other])
+    assert runs_of([tiny_claim(), tiny_claim(name="two")]) == [TINY]
 
 
 def test_a_later_verdict_counts_and_a_changed_claim_is_told(tmp_path, monkeypatch):
     committed = tmp_path / "committed.json"
     monkeypatch.setattr("attnsvm.sweeps.verdicts.derive.COMMITTED", committed)
-    old = Entry(Verdict(drawn=1, holds=1), "2026-01-01T00:00:00Z", made().digest)
-    new = Entry(Verdict(drawn=2, holds=2), "2026-01-02T00:00:00Z", made().digest)
+    old = Entry(Verdict(drawn=1, holds=1), "2026-01-01T00:00:00Z", tiny_claim().digest)
+    new = Entry(Verdict(drawn=2, holds=2), "2026-01-02T00:00:00Z", tiny_claim().digest)
     write(committed, {"one": old})
     assert latest(tmp_path) == {"one": old}
     write(tmp_path / FILE, {"one": new})
     assert latest(tmp_path) == {"one": new}
     write(committed, {"one": dataclasses.replace(new, at="2026-01-03T00:00:00Z")})
     assert latest(tmp_path)["one"].at == "2026-01-03T00:00:00Z"
-    changed = made(statement="another")
+    changed = tiny_claim(statement="another")
     assert "the claim has changed since" in terminal([changed], {"one": new})
-    assert "the claim has changed since" not in terminal([made()], {"one": new})
+    assert "the claim has changed since" not in terminal([tiny_claim()], {"one": new})
 
 
 def test_every_claim_has_a_committed_verdict_of_what_it_says_now_which_the_page_has():
@@ -212,20 +241,37 @@ def test_every_claim_has_a_committed_verdict_of_what_it_says_now_which_the_page_
 USES = {"prediction": [(HOLDS, "near and largest_cosine() < 1")]}
 
 
-@pytest.mark.parametrize(("changed", "changes"), CASES["digests"])
-def test_a_digest_covers_the_rule_of_a_claim_and_not_its_name(changed, changes):
-    columns = {"near": "far < 1", "far": "d", "unused": "n"}
-    whole = USES | {"columns": columns}
-    given = columns | changed.pop("columns", {})
-    assert (made(**whole | changed | {"columns": given}).digest != made(**whole).digest) == changes
+@pytest.mark.parametrize(
+    ("changed", "columns", "changes"),
+    [
+        ({"title": "other words"}, {"unused": "d"}, False),
+        ({}, {"near": "far < 2"}, True),
+        ({"statement": "x"}, {}, True),
+        ({"tolerance": "x"}, {}, True),
+        ({"hypotheses": {}}, {}, True),
+        ({"runs": []}, {}, True),
+        ({"prediction": [(HOLDS, "near and largest_cosine() < 2")]}, {}, True),
+    ],
+)
+def test_a_digest_covers_the_rule_of_a_claim_and_not_its_name(changed, columns, changes):
+    whole = USES | {"columns": {"near": "far < 1", "far": "d", "unused": "n"}}
+    other = whole | changed | {"columns": whole["columns"] | columns}
+    assert (tiny_claim(**other).digest != tiny_claim(**whole).digest) == changes
 
 
-@pytest.mark.parametrize(("old", "new", "changes"), CASES["sources"])
+@pytest.mark.parametrize(
+    ("old", "new", "changes"),
+    [
+        ("cosines.max(", "cosines.min(", True),
+        ('"""Return the largest |cosine|', '"""A comment', False),
+        ("def _head_margins(arrays", "def _head_margins(a, arrays", False),  # another function
+    ],
+)
 def test_a_digest_covers_the_functions_that_a_rule_names(monkeypatch, old, new, changes):
-    before, source = made(**USES).digest, inspect.getsource
+    before, source = tiny_claim(**USES).digest, inspect.getsource
     assert old in source(arrays)
     monkeypatch.setattr(inspect, "getsource", lambda one: source(one).replace(old, new))
     sources.cache_clear()
-    assert (made(**USES).digest != before) == changes
+    assert (tiny_claim(**USES).digest != before) == changes
     monkeypatch.undo()
     sources.cache_clear()

@@ -189,7 +189,7 @@ def test_a_scene_is_what_attention_computes():
     found = paths[(paths["step"] == 4) & (paths["sample"] == 1)].sort_values("token")["softmax"]
     np.testing.assert_allclose(found, expected, rtol=1e-12)
     rays = parts["rays"]
-    assert list(rays["norm"]) == ["frobenius"] * 2  # no ray of a matrix that does not exist
+    assert list(rays["svm_norm"]) == ["frobenius"] * 2  # no ray of a matrix that does not exist
     chosen = given["X"][[0, 1], given["selected"]]
     np.testing.assert_allclose((chosen * rays[["x", "y"]]).sum(axis=1) - rays["offset"], 0.5)
 

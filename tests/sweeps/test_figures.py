@@ -1,16 +1,18 @@
 import dataclasses
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from attnsvm.sweeps import style
+from attnsvm.sweeps import aggregate, style
 from attnsvm.sweeps.aggregate import SweepFrames
 from attnsvm.sweeps.facets import Panel, curves
 from attnsvm.sweeps.figures import adhoc, correlation_vs_d, figure_module, rank_vs_d
 from tests.sweeps import synthetic
 from tests.sweeps.synthetic import HOSTILE, drawn, only
+from tests.verify.kinds import some_quick
 
 
 def test_a_sweep_is_drawn_by_the_module_of_its_name():
@@ -27,7 +29,7 @@ def rank() -> SweepFrames:
 
 def test_means_use_certified_solutions_and_every_instance_is_counted(rank: SweepFrames):
     table = rank_vs_d.tables(rank)["rank_vs_d"]
-    row = only(table, n=5, T=5, d=20, method="certified", norm="nuclear")
+    row = only(table, n=5, T=5, d=20, method="certified", svm_norm="nuclear")
     trials = rank.trials.query("n == 5 and T == 5 and d == 20")
     used = trials[(trials["status"] == "ok") & (trials["nuclear_status"] == "solved")]
     assert row["used"] == len(used)
@@ -39,12 +41,14 @@ def test_means_use_certified_solutions_and_every_instance_is_counted(rank: Sweep
     certified = table["method"] == "certified"
     assert (counted == table["trials"])[certified].all()
     assert (table["used"] + table["set_aside"] == table["trials"])[~certified].all()
-    assert table.loc[certified & (table["norm"] == "nuclear"), "trials"].sum() == len(rank.trials)
+    assert table.loc[certified & (table["svm_norm"] == "nuclear"), "trials"].sum() == len(
+        rank.trials
+    )
 
 
 def test_infeasible_cells_have_no_certified_point_but_a_published_one(rank: SweepFrames):
     tables, (drawing, *_), (text, *_) = drawn(rank)
-    at = {"n": 5, "T": 5, "d": 1, "norm": "frobenius"}
+    at = {"n": 5, "T": 5, "d": 1, "svm_norm": "frobenius"}
     row = only(tables["rank_vs_d"], **at, method="certified")
     assert np.isnan(row["rank_mean"])
     assert row["nothing_share"] == 1.0
@@ -73,10 +77,47 @@ def test_one_norm_and_a_single_trial_without_published_columns_are_enough():
     one = synthetic.rank_frames(cells=[(5, 5)], ds=(20,), trials=1)
     columns = [c for c in one.trials if "nuclear" not in c and "published" not in c]
     tables, drawings, _ = drawn(dataclasses.replace(one, trials=one.trials[columns]))
-    row = only(tables["rank_vs_d"], method="certified", norm="frobenius")
+    row = only(tables["rank_vs_d"], method="certified", svm_norm="frobenius")
     assert row["used"] == len(tables["rank_vs_d"]) == 1
     assert np.isnan(row["rank_low"])  # a point without an interval
     assert [len(one.figure.axes) for one in drawings] == [1, 1]
+
+
+def test_what_is_switched_off_has_no_panel_and_no_row(rank: SweepFrames):
+    """A run without the published method, or with one norm, has these columns, without a value."""
+    published = [name for name in rank.trials if name.startswith("published_")]
+    empty = {name: "" if name.endswith("status") else pd.NA for name in published}
+    off = rank.trials.assign(**empty)
+    tables, drawings, _ = drawn(dataclasses.replace(rank, trials=off))
+    assert set(tables["rank_vs_d"]["method"]) == {"certified"}
+    before, after = (
+        [len(one.figure.axes) for one in drawings] for drawings in (drawn(rank)[1], drawings)
+    )
+    assert (before[0], after[0]) == (2, 1)
+    for name in ("nuclear", "frobenius"):
+        less = off.assign(**{f"{name}_status": "", f"{name}_rank": pd.NA})
+        tables, drawings, _ = drawn(dataclasses.replace(rank, trials=less))
+        assert set(tables["rank_vs_d"]["svm_norm"]) == {"nuclear", "frobenius"} - {name}
+        assert drawings[0].figure.axes[0].lines
+    nothing = off.assign(frobenius_status="", nuclear_status="", status="failed")
+    tables, drawings, _ = drawn(dataclasses.replace(rank, trials=nothing))
+    assert tables["rank_vs_d"]["set_aside"].sum() == 2 * len(nothing)  # counted, in both norms
+
+
+RECORDS = Path(__file__).parents[2] / "docs/records"
+
+
+@pytest.mark.parametrize(
+    "folder",
+    some_quick(sorted(path.parent.name for path in RECORDS.glob("*/sweep.json")), ("rank_vs_d",)),
+)
+def test_a_column_of_a_table_is_called_like_a_field_only_if_it_is_the_field(folder):
+    """A report calls these columns as users type the fields."""
+    frames = aggregate.load(RECORDS / folder)
+    for table in figure_module(frames.name).tables(frames).values():
+        for name in set(table) & set(frames.typed):
+            values = set(frames.trials[name].astype(str)) if name in frames.trials else set()
+            assert set(table[name].dropna().astype(str)) <= values, name
 
 
 @pytest.fixture(scope="module")

@@ -134,7 +134,7 @@ def test_the_support_of_an_example_is_where_the_margin_is_one():
     assert rows["word"].tolist() == ["a", "b", "c"]
     assert set(rows["of_query"]) == {"c"}
     assert set(pd.DataFrame(_head_attention.of_instance(at))["word"]) == {""}
-    assert rows["support"].tolist() == [False, True, False]
+    assert rows["is_support"].tolist() == [False, True, False]
     assert rows["selected"].tolist() == [True, False, False]
     s = np.exp([0.0, -1.0, -3.0])
     np.testing.assert_allclose(rows["attention"], s / s.sum())

@@ -1,20 +1,13 @@
 """The records behind `docs/experiments.md`: proved again, and saying what is claimed of them."""
 
-import dataclasses
 import json
 import re
-from fractions import Fraction
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 
-from attnsvm.record.archive import unpacked
-from attnsvm.record.folder import read_record
 from attnsvm.sweeps.aggregate import load
-from attnsvm.sweeps.claims import Runs, all_claims
-from attnsvm.sweeps.verdicts import verdict
 from attnsvm.verify import command
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -39,7 +32,7 @@ def trials_of(name: str) -> pd.DataFrame:
 
 
 def test_there_is_a_small_record_for_every_experiment():
-    assert {path.name for path in RECORDS.iterdir()} == {*ALL, "hunt", "joint_exceptions"}
+    assert {path.name for path in RECORDS.iterdir()} == {*ALL, "joint_exceptions"}
     for name in ALL:
         files = [path for path in (RECORDS / name).rglob("*") if path.is_file()]
         assert sum(path.stat().st_size for path in files) <= SIZE_LIMIT_BYTES
@@ -120,61 +113,11 @@ def test_what_it_says_of_published_rejections_is_on_record():
     assert (trials["attended_tokens"] > 3).all()
 
 
-FOUND = RECORDS / "hunt" / "b1_alone.zip"
-
-
-def test_the_counterexample_is_small_and_proved_anywhere(tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert command.main([str(FOUND), "--retrain", "1"]) == 0
-    out = capsys.readouterr().out
-    assert "2 solved proved, 0 refused, 1 trained again" in out
-    assert "the data file" not in out
-    assert re.search("It refutes b1_alone .*(\n.*)+ met .*; B.1\n.* convergence = local", out)
-    assert FOUND.stat().st_size < 16_000
-    claim = next(one for one in all_claims() if one.name == "b1_alone")
-    with unpacked(FOUND) as folder:
-        found = verdict(dataclasses.replace(claim, runs=(Runs("b1_alone", ()),)), folder.parent)
-    assert (found.drawn, found.fails) == (1, 1)
-    assert all(count["yes"] == 1 for count in found.hypotheses.values())
-
-
-def test_the_counterexample_in_whole_numbers():
-    """B.1 holds at the optimal tokens, and other ones are locally optimal: exact arithmetic."""
-    with unpacked(FOUND) as folder, np.load(folder / "instance.npz") as arrays:
-        one = {name: arrays[name][0] for name in arrays.files}
-    for array in one.values():
-        assert (array == np.round(array)).all()
-    X, Z, Y, v = (np.vectorize(Fraction)(one[name].astype(int)) for name in ("X", "Z", "Y", "v"))
-    gamma = Y[:, None] * (X @ v)
-    optimal = gamma.argmax(1)
-    assert (np.sort(gamma, 1)[:, 0] < gamma.max(1)).all()
-    D = np.array([x[best] - x[1 - best] for x, best in zip(X, optimal, strict=True)])
-    G = (D @ D.T) * (Z @ Z.T)
-    det = G[0, 0] * G[1, 1] - G[0, 1] * G[1, 0]
-    multipliers = np.array([G[1, 1] - G[0, 1], G[0, 0] - G[1, 0]]) / det
-    assert det > 0
-    assert (multipliers > 0).all()  # so all margins are 1 at the optimum: B.1
-    with unpacked(FOUND) as folder:
-        found = read_record(next(folder.glob("*/run.json")).parent)[0]
-    selected = found.solutions["selected"][0]
-    assert list(selected == optimal) == [True, False]
-    E = np.array([x[at] - x[1 - at] for x, at in zip(X, selected, strict=True)])
-    W = np.outer(E[0], Z[0]) / ((E[0] @ E[0]) * (Z[0] @ Z[0]))  # one active row: the least norm
-    margins = [e @ W @ z for e, z in zip(E, Z, strict=True)]
-    assert margins[0] == 1
-    assert margins[1] > 1  # the better token of sample 1 is no neighbour: locally optimal
-    np.testing.assert_allclose(found.solutions["frobenius_W"][0], W.astype(float), atol=1e-15)
-    (row,) = found.trials.to_dict("records")
-    assert row["convergence"] == "local"
-    assert row["one_minus_corr_frobenius"] < 1e-11
-
-
 def test_committed_records_hold_no_logs_and_no_paths_of_a_machine():
     files = [path for path in RECORDS.rglob("*") if path.is_file()]
     known = {"sweep.json", "run.json", "trials.parquet", "history.parquet", "solutions.npz"}
-    assert {path.name for path in files} == {*known, FOUND.name}
-    with unpacked(FOUND) as folder:
-        plain = [path for path in (*files, *folder.rglob("*")) if path.suffix == ".json"]
-        assert len(plain) > len(ALL)
-        for path in plain:
-            assert not re.search(r'"/|file:|/(work|tmp|home|root)/', path.read_text()), path
+    assert {path.name for path in files} == known
+    plain = [path for path in files if path.suffix == ".json"]
+    assert len(plain) > len(ALL)
+    for path in plain:
+        assert not re.search(r'"/|file:|/(work|tmp|home|root)/', path.read_text()), path

@@ -187,7 +187,7 @@ def test_the_command_names_what_is_lost_or_not_drawn_and_exits_1(rank, monkeypat
     frames.append(dataclasses.replace(rank, runs=rank.runs[rank.runs["state"] == "done"]))
     assert report.main(words) == 0
     assert "infeasible" in capsys.readouterr().out
-    monkeypatch.setattr(rank_vs_d, "_looks", lambda points: 1 / 0)
+    monkeypatch.setattr(rank_vs_d, "_ranks", lambda *_: 1 / 0)
     assert report.main(words) == 1
     assert "not drawn: rank_vs_d: ZeroDivisionError: division by zero" in capsys.readouterr().out
 

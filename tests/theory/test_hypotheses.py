@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from fractions import Fraction
 
 import pytest
 import torch
@@ -12,6 +13,8 @@ from attnsvm.data import sample
 from attnsvm.loss import Exponential, LinearLoss, Logistic
 from attnsvm.selection import optimal_tokens
 from attnsvm.svm import single_token, solve_svm
+from attnsvm.svm.frobenius import pivoting
+from attnsvm.theory import hypotheses
 from tests.verify.kinds import some_quick
 
 SHAPES = [(2, 2, 2), (2, 3, 3), (3, 2, 2)]
@@ -221,3 +224,51 @@ def test_random_starts_reach_local_optima_also_of_many_selections():
         assert not one.complete
         assert 0 < len(one.tokens) <= 6
         assert (one.share > 0).all()
+
+
+def test_b1_is_the_same_from_gram_matrices_one_by_one_or_from_rows(monkeypatch):
+    batch = sample("sphere", n=3, T=3, d=8, trials=30)
+    problem = single_token(batch.X, batch.Z, optimal_tokens(batch)[0])
+    known = hypotheses.assumption_b1(problem)
+    assert {True, False} <= set(known)
+    monkeypatch.setattr(hypotheses, "GRAM_NUMBERS", 1)
+    assert hypotheses.assumption_b1(problem) == known
+    monkeypatch.setattr(pivoting, "GRAM_ROWS", 0)
+    assert hypotheses.assumption_b1(problem) == known
+
+
+def test_b1_alone_does_not_lead_to_the_optimal_tokens():
+    """The counterexample in whole numbers of docs/experiments.md, checked in exact arithmetic."""
+    X = [[[2, -3], [0, 0]], [[0, -2], [-1, 0]]]
+    Z, Y, v = [[1, 0], [2, 0]], [1, -1], [-1, 0]
+    optimal, selected = [1, 0], [1, 1]
+
+    def rows(tokens):
+        """Return x_alpha z^T - x_other z^T of each sample as vectors of fractions."""
+        return [
+            [Fraction(x[t][a] - x[1 - t][a]) * z[b] for a in range(2) for b in range(2)]
+            for x, z, t in zip(X, Z, tokens, strict=True)
+        ]
+
+    def dot(a, b):
+        return sum(p * q for p, q in zip(a, b, strict=True))
+
+    gamma = [[y * dot(v, token) for token in x] for x, y in zip(X, Y, strict=True)]
+    assert gamma == [[-2, 0], [0, -1]]
+    a, b = rows(optimal)
+    multipliers = [9, Fraction(29, 4)]
+    assert [multipliers[0] * dot(c, a) + multipliers[1] * dot(c, b) for c in (a, b)] == [1, 1]
+    a, b = rows(selected)
+    W = [x / dot(a, a) for x in a]  # one active constraint
+    assert W == [Fraction(-2, 13), 0, Fraction(3, 13), 0]
+    assert (dot(W, a), dot(W, b)) == (1, Fraction(16, 13))
+
+    batch = ProblemBatch.of(X, Z, Y, v=v)
+    best, _ = optimal_tokens(batch)
+    assert best.tolist() == [optimal]
+    assert theory.assumption_b1(single_token(batch.X, batch.Z, best)) == [True]
+    assert theory.assumption_d(batch) == [False]
+    path = attnsvm.train(batch, init="zero", growth=0.05, steps=10_000)
+    assert attnsvm.select_tokens(batch, path).selected.tolist() == [selected]
+    limit = torch.tensor([float(x) for x in W], dtype=torch.float64).reshape(1, 2, 2)
+    assert 1 - float(attnsvm.correlation(path.W, limit)) < 1e-11

@@ -2,8 +2,6 @@
 
 import dataclasses
 import math
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -39,29 +37,6 @@ def assert_same(batch, /, *arguments, tolerance=1e-12, **options):
     size = loop.snapshots.norm(dim=(-2, -1))
     assert ((kernel.snapshots - loop.snapshots).norm(dim=(-2, -1)) <= tolerance * size).all()
     return kernel, loop
-
-
-ONE_OF_TWO = """
-import sys, time
-from pathlib import Path
-from attnsvm.linalg import jit
-double = jit.compiled()(lambda x: 2 * x)
-Path(sys.argv[1]).touch()
-while len(list(Path().glob("ready*"))) < 2:
-    time.sleep(0.01)
-print(double(21), sum(double.stats.cache_misses.values()))
-"""
-
-
-@FULL
-def test_of_two_processes_one_compiles_and_the_other_waits(tmp_path):
-    (tmp_path / "one.py").write_text(ONE_OF_TWO)
-    command = sys.executable, "one.py"
-    both = [
-        subprocess.Popen((*command, name), cwd=tmp_path, stdout=subprocess.PIPE, text=True)
-        for name in ("ready1", "ready2")
-    ]
-    assert sorted(process.communicate()[0] for process in both) == ["42 0\n", "42 1\n"]
 
 
 def test_compilation_is_announced_once(caplog):

@@ -97,7 +97,7 @@ def test_a_low_rank_cone_has_no_angle():
     path = path[~path.diverged]
     assert len(path) > 1
     assert (torch.linalg.matrix_rank(path.W, rtol=1e-10) == 2).all()
-    with pytest.raises(ConfigError, match=r"optimizer.init_angle=5: must be 0 with .*m=2 < d=6"):
+    with pytest.raises(ConfigError, match=r"optimizer.init_angle=5.0: must be 0 with .*m=2 < d=6"):
         train(batch, "kq", m=2, init="cone", init_angle=5.0, **START)
 
 

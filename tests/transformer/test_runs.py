@@ -7,7 +7,7 @@ import torch
 import attnsvm
 from attnsvm import ConfigError, Transformer, experiment, train_layers
 from attnsvm.sweeps.cells import row_key
-from attnsvm.verify.retrain import retrained
+from attnsvm.verify.retrain import Retrained, retrained
 from attnsvm.verify.run import prove
 from tests.config.test_config import composed
 from tests.quick import beside, refusals
@@ -183,7 +183,7 @@ def test_a_forged_network_is_refused(record, name, request, tmp_path):
 def test_the_genuine_record_passes_and_trains_again(record, count, request, tmp_path):
     inside = request.getfixturevalue(record).written(tmp_path)
     assert refusal(inside) == ""
-    assert retrained(inside, count) == (4 * count, 4 * count, [])  # layers and heads
+    assert retrained(inside, count) == Retrained(4 * count, 4 * count)  # layers and heads
 
 
 @pytest.mark.full
@@ -193,7 +193,8 @@ def test_an_mlp_that_was_not_trained_is_found_by_training_again(joint, tmp_path)
         joint.arrays[name] = factor * joint.arrays[name]
     inside = joint.written(tmp_path)
     assert refusal(inside) == ""
-    compared, _, refused = retrained(inside, 1)
+    again = retrained(inside, 1)
+    compared, refused = again.compared, again.refusals
     assert compared == 4  # layers and heads
     assert any("network_M1 differs" in why for _, _, why in refused)
     assert any("network_M2 differs" in why for _, _, why in refused)

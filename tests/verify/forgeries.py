@@ -184,7 +184,6 @@ FORGERIES = {
     "signature": ("top", stated("signature", value="0" * 64)),
     "option": ("top", stated("options", "optimizer", value="adam")),
     "own option as plug-in": ("top", own_option_as_plug_in),
-    "version": ("top", stated("version", value="9.9")),
 
     "other tokens": ("top", array("selected", other)),
     "weights scaled": ("top", scaled_weights),

@@ -12,7 +12,15 @@ from attnsvm.config.probe import described_quantities
 from attnsvm.record.columns import DECLARED, QUANTITIES, RUN_COLUMNS, TRIAL_COLUMNS, further_columns
 from attnsvm.verify import command
 from attnsvm.verify.run import prove
-from tests.verify.kinds import KINDS, from_file, made, some_quick, verified_elsewhere, written
+from tests.verify.kinds import (
+    KINDS,
+    from_file,
+    made,
+    some_quick,
+    started_from_file,
+    verified_elsewhere,
+    written,
+)
 
 QUICK = ("top", "multi", "scc", "kq", "path", "causal", "trained_head", "diverged", "stalled",
          "other_norms", "mixture", "published")  # fmt: skip
@@ -103,8 +111,40 @@ def test_a_plug_in_is_named_as_trusted(group, tmp_path, capsys):
     target._target_ = "my_package.Mine"
     config.extensions.append("my_package")
     folder = written(tmp_path, config, found)
+    assert command.main([str(folder), "--retrain", "1"]) == 0, capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "my_package.Mine" in said
+    assert "0 trained again (the code of a plug-in is not run)" in said
+    assert "not here" not in said
+
+
+@pytest.mark.parametrize("group", some_quick(("head", "model", "loss"), ("head",)))
+def test_a_plug_in_on_a_data_file_that_is_here_is_the_reason(group, tmp_path, capsys):
+    config, found = from_file(tmp_path)
+    getattr(config, group)._target_ = "my_package.Mine"
+    config.extensions.append("my_package")
+    folder = written(tmp_path / "sweep", config, found)
     assert command.main([str(folder)]) == 0, capsys.readouterr().out
-    assert "my_package.Mine" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "my_package.Mine" in said
+    assert "not here" not in said
+    (tmp_path / "tokens.npz").unlink()
+    assert command.main([str(folder)]) == 0, capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "my_package.Mine" in said
+    assert "and signature: the data file is not here as it was" in said
+
+
+@pytest.mark.full
+def test_a_missing_file_of_initial_weights_is_the_reason(tmp_path, capsys):
+    folder = written(tmp_path / "sweep", *started_from_file(tmp_path))
+    (tmp_path / "weights.npz").unlink()
+    assert command.main([str(folder), "--retrain", "1"]) == 0, capsys.readouterr().out
+    said = capsys.readouterr().out
+    reason = "the file of initial weights is not here as it was"
+    assert f"0 trained again ({reason})" in said
+    assert f"the initial weights ({reason})" in said
+    assert "data file" not in said
 
 
 def test_the_history_may_be_in_any_order(tmp_path):

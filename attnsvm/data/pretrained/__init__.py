@@ -2,4 +2,3 @@
 
 from attnsvm.data.pretrained.hooks import heads_of
 from attnsvm.data.pretrained.layer import CONTROLS, AttentionLayer, Restricted, restricted
-from attnsvm.data.pretrained.model import PretrainedModel, forward, load

@@ -1,255 +1,218 @@
-"""The attention of any torch module: queries and keys caught by hooks while it runs."""
+"""`heads_of`: the attention of any torch module, caught while it runs."""
 
 import inspect
 import math
-import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from attnsvm.config import ConfigError
 from attnsvm.data.pretrained.layer import AttentionLayer
 
-MAPS = (("k_proj", "q_proj"), ("key", "query"), ("c_attn",))
-"""Names of the maps to keys and queries in modules of common libraries; c_attn is a joint one."""
+MAPS = (("k_proj", "q_proj"), ("k_lin", "q_lin"), ("key", "query"), ("c_attn",))
+"""Names of the maps to keys and queries in common libraries; c_attn has queries, keys, values."""
 
-COUNTS = ("num_heads", "num_attention_heads", "n_heads", "n_head")
-"""Names of the number of heads, in the module or in its `config`."""
+SOFTMAX = (torch.ops.aten._softmax.default, torch.ops.aten._safe_softmax.default)
 
-POSITIONS = re.compile(
-    "[Rr]otary|ROTARY|RoPE|ROPE|Rope(?![a-z])|(?<![A-Za-z])rope(?![a-z])"
-    "|[Aa]li[Bb]i|[Rr]elative_?[Pp]os|rel_pos|distance_embedding"
-)
-"""Names of what makes logits depend on positions: they are not bilinear in the rows."""
+ROUNDING = 8.0
+"""Largest error of a logit in units of eps, float32 at least, and of the sizes of its terms."""
 
-NORMED = re.compile("(q|k|qk|query|key)_?(layer_?)?(norm|ln)|(layer_?)?(norm|ln)_?(q|k|query|key)")
-"""Names of norms of queries and keys."""
-
-SCALES = ("scaling", "scale")
-"""Names of the factor of the logits."""
+Layers = dict[str, AttentionLayer]
 
 
-def heads_of(
-    module: nn.Module, *inputs: Any, causal: bool = False, **options: Any
-) -> dict[str, AttentionLayer]:
+def heads_of(module: nn.Module, *inputs: Any, **options: Any) -> Layers:
     """Run a module and return every attention layer in it, by its name in the module.
 
     Parameters
     ----------
     module : torch.nn.Module
         The module, or one that contains attention: `torch.nn.MultiheadAttention`, or modules with
-        linear children `q_proj` and `k_proj`, or `query` and `key`, or `c_attn` as in GPT-2.
+        linear children `q_proj` and `k_proj`, `q_lin` and `k_lin`, `query` and `key`, or `c_attn`.
     *inputs, **options
         What it is called with; sequences of one length.
-    causal : bool
-        For modules other than MultiheadAttention, whose masks cannot be caught: whether a query
-        attends to itself and earlier rows only.
 
     Returns
     -------
     dict of str to AttentionLayer
-        In the order in which they ran; "" is the module itself.
+        In the order in which they ran; "" is the module itself. Masks are read off the attention.
 
     Raises
     ------
     ConfigError
-        If the module has no such attention, or one whose logits are seen not to be bilinear in
-        the rows, or a layer runs more than once. Only what is named as usual is seen: rotary and
-        relative positions, norms of queries and keys, a factor other than m^-1/2. A function that
-        changes queries, keys or logits in `forward` is not.
+        If the module has no such attention, a layer runs more than once, or no softmax that it
+        computes is that of [x; 1]^T K^T Q [z; 1], with or without the factor m^-1/2: with rotary or
+        relative positions, norms of queries and keys, or other masks for some heads.
     """
-    given = {one.dtype for one in inputs if isinstance(one, Tensor) and one.is_floating_point()}
-    kinds = [one.dtype for one in module.parameters()]
-    if given.difference(kinds) and kinds:
-        raise ConfigError(f"inputs: {given.pop()}; must be that of the module: ROWS.to({kinds[0]})")
-    with caught(module, causal) as found, torch.no_grad():
-        module(*inputs, **options)
-    return found
-
-
-@contextmanager
-def caught(module: nn.Module, causal: bool) -> Iterator[dict[str, AttentionLayer]]:
-    """Yield a dict that has the attention layers of a module by name, after it has run once."""
-    found: dict[str, AttentionLayer] = {}
+    layers: Layers = {}
+    softmaxes = _Softmaxes()
     handles: list[Any] = []
+    fast = torch.backends.mha.get_fastpath_enabled()
     try:
         for name, part in module.named_modules():
             if isinstance(part, nn.MultiheadAttention):
-                catch = _catch_multihead(name, part, found)
-                handles.append(part.register_forward_pre_hook(catch, with_kwargs=True))
-            elif _maps(part):
-                handles += _catch_maps(name, part, module, causal, found)
-        yield found
+                catch: Any = partial(_catch_multihead, layers, softmaxes.results, name)
+                handles.append(part.register_forward_hook(catch, with_kwargs=True))
+            elif maps := _key_and_query_maps(part):
+                rows: dict[int, Tensor] = {}
+                for place, linear in enumerate(maps):
+                    keep: Any = partial(_keep_rows, rows, place)
+                    handles.append(linear.register_forward_pre_hook(keep, with_kwargs=True))
+                catch = partial(_catch_maps, layers, softmaxes.results, name, maps, rows)
+                handles.append(part.register_forward_hook(catch))
+        torch.backends.mha.set_fastpath_enabled(False)  # it runs no hooks
+        with torch.inference_mode(False), torch.no_grad(), sdpa_kernel(SDPBackend.MATH), softmaxes:
+            module(*inputs, **options)
     finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
         for handle in handles:
             handle.remove()
-    if not found:
+    if not layers:
         raise ConfigError(
             f"module={type(module).__name__}: must contain torch.nn.MultiheadAttention, or linear "
             "children q_proj and k_proj, key and query, or c_attn, and run them; "
             "a joint map, as qkv, must be split as docs/pretrained.md shows"
         )
+    return layers
 
 
-def _catch_multihead(
-    name: str, part: nn.MultiheadAttention, found: dict[str, AttentionLayer]
-) -> Any:
-    if part.bias_k is not None or part.add_zero_attn:
-        raise ConfigError(f"{name}: must be without add_bias_kv and add_zero_attn: rows of its own")
-    signature = inspect.signature(part.forward)
+class _Softmaxes(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Keeps the results of every softmax in the block, also of torch's fused attention."""
 
-    def catch(module: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any]) -> None:
-        _check_once(name, name in found)
-        given = signature.bind(*inputs, **options).arguments
-        query, key = (_rows(name, given[one], part.batch_first) for one in ("query", "key"))
-        weights: Any = part.q_proj_weight, part.k_proj_weight
-        if part.in_proj_weight is not None:
-            weights = part.in_proj_weight.chunk(3)[:2]
-        biases = (None, None) if part.in_proj_bias is None else part.in_proj_bias.chunk(3)[:2]
-        maps = map(_with_bias, weights, biases)
-        Q, K = (one.reshape(part.num_heads, -1, one.shape[1]) for one in maps)
-        found[name] = AttentionLayer(key, query, K, Q, _mask(name, given, query, key))
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.results: list[Tensor] = []
 
-    return catch
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """Run an operation."""
+        result = function(*args, **(kwargs or {}))
+        if function in SOFTMAX:
+            self.results.append(result)
+        return result
 
 
-def _mask(name: str, given: Mapping[str, Any], query: Tensor, key: Tensor) -> Tensor:
-    """Return which keys may be attended to, (N, S, T), of the masks of MultiheadAttention."""
-    allowed = torch.ones(len(key), query.shape[1], key.shape[1], dtype=torch.bool)
-    for field in ("attn_mask", "key_padding_mask"):
-        if (mask := given.get(field)) is None:
-            continue
-        if mask.dtype != torch.bool:  # added to the logits
-            if not ((mask == 0) | (mask == -torch.inf)).all():
-                raise ConfigError(f"{name}: {field}: must be boolean, or 0 and -inf")
-            mask = mask == -torch.inf
-        if field == "key_padding_mask":
-            mask = mask.reshape(len(key), 1, -1)
-        elif mask.ndim == 3:
-            mask = mask.reshape(len(key), -1, *mask.shape[1:])
-            if (mask != mask[:, :1]).any():
-                raise ConfigError(f"{name}: attn_mask: must be the same for all heads")
-            mask = mask[:, 0]
-        allowed = allowed & ~mask.cpu()
-    return allowed
-
-
-def _maps(part: nn.Module) -> tuple[str, ...]:
-    """Return the names of the children that give keys and queries; empty if there are none."""
+def _key_and_query_maps(part: nn.Module) -> list[Any]:
+    """Return the children that give keys and queries, or both; none if there are none."""
     for names in MAPS:
-        children = [getattr(part, name, None) for name in names]
-        joint = len(names) == 1 and type(children[0]).__name__ == "Conv1D"  # of transformers
-        if joint or all(isinstance(child, nn.Linear) for child in children):
-            return names
-    return ()
+        maps = [getattr(part, name, None) for name in names]
+        joint = len(names) == 1 and type(maps[0]).__name__ == "Conv1D"  # of transformers
+        if joint or all(isinstance(linear, nn.Linear) for linear in maps):
+            return maps
+    return []
+
+
+def _keep_rows(rows: dict[int, Tensor], place: int, _: Any, inputs: Any, options: Any) -> None:
+    rows[place] = (*inputs, *options.values())[0]
 
 
 def _catch_maps(
-    name: str, part: nn.Module, module: nn.Module, causal: bool, found: dict[str, AttentionLayer]
-) -> list[Any]:
-    heads, maps, weights = _heads(name, part), _maps(part), []
-    for one in maps:
-        linear: Any = getattr(part, one)
-        weight = linear.weight if isinstance(linear, nn.Linear) else linear.weight.mT
-        weights.append(_with_bias(weight, linear.bias))
-    if len(maps) == 1:  # of queries, keys, values
-        weights = list(weights[0].chunk(3)[1::-1])
-    if len(weights[0]) % heads:
-        raise ConfigError(f"{name}: {heads} heads: must divide the rows of a map")
-    K, Q = (one.reshape(heads, -1, one.shape[1]) for one in weights)
-    if K.shape[:2] != Q.shape[:2]:
-        raise ConfigError(f"{name}: must have as many keys as queries for every head")
-    _check_names(name, part, module, K.shape[1])
-    rows: dict[str, Tensor] = {}
-
-    def catch(child: str) -> Any:
-        def hook(linear: nn.Module, inputs: tuple[Any, ...]) -> None:
-            _check_once(name, child in rows or name in found)
-            if not inputs:
-                raise ConfigError(f"{name}.{child}: must be called with its rows first, unnamed")
-            rows[child] = _rows(name, inputs[0], batch_first=True)
-            if len(rows) == len(maps):
-                key, query = rows[maps[0]], rows[maps[-1]]
-                mask = torch.ones(len(key), query.shape[1], key.shape[1], dtype=torch.bool)
-                found[name] = AttentionLayer(key, query, K, Q, mask.tril() if causal else mask)
-
-        return hook
-
-    return [getattr(part, one).register_forward_pre_hook(catch(one)) for one in maps]
+    layers: Layers,
+    softmaxes: list[Tensor],
+    name: str,
+    maps: Sequence[Any],
+    rows: dict[int, Tensor],
+    *_: Any,
+) -> None:
+    """Catch a module that has run."""
+    if len(rows) == len(maps):
+        weights = [x.weight if isinstance(x, nn.Linear) else x.weight.mT for x in maps]
+        joined = [_with_bias(W, linear.bias) for W, linear in zip(weights, maps, strict=True)]
+        K, Q = joined if len(joined) == 2 else joined[0].chunk(3)[1::-1]
+        _add(layers, softmaxes, name, rows[0], rows[len(maps) - 1], K, Q)
 
 
-def _heads(name: str, part: nn.Module) -> int:
-    for owner in (part, getattr(part, "config", None)):
-        for field in COUNTS:
-            if type(count := getattr(owner, field, None)) is int:
-                return count
-    raise ConfigError(f"{name}: must have the number of heads, as {' | '.join(COUNTS)}")
+def _catch_multihead(
+    layers: Layers,
+    softmaxes: list[Tensor],
+    name: str,
+    part: Any,
+    inputs: Any,
+    options: Any,
+    _: Any,
+) -> None:
+    """Catch torch's module that has run."""
+    arguments = inspect.signature(part.forward).bind(*inputs, **options).arguments
+    weights = part.q_proj_weight, part.k_proj_weight
+    if part.in_proj_weight is not None:
+        weights = part.in_proj_weight.chunk(3)[:2]
+    biases = (None, None) if part.in_proj_bias is None else part.in_proj_bias.chunk(3)[:2]
+    Q, K = map(_with_bias, weights, biases)
+    query, key = arguments["query"], arguments["key"]
+    if query.ndim == 3 and not part.batch_first:
+        query, key = query.transpose(0, 1), key.transpose(0, 1)
+    _add(layers, softmaxes, name, key, query, K, Q)
 
 
-def _check_once(name: str, again: bool) -> None:
-    if again:
+def _add(
+    layers: Layers,
+    softmaxes: list[Tensor],
+    name: str,
+    X: Tensor,
+    Z: Tensor,
+    K: Tensor,
+    Q: Tensor,
+) -> None:
+    """Add the layer of these rows and maps whose attention one of the softmaxes is."""
+    if name in layers:
         raise ConfigError(f"{name}: runs more than once; must run once, as no layer that is shared")
-
-
-def _check_names(name: str, part: nn.Module, module: nn.Module, m: int) -> None:
-    """Raise ConfigError for what is named as if logits were not bilinear, or not over sqrt(m).
-
-    These are positions anywhere in the whole model, norms of queries or keys, and factors.
-    """
-    for where, inside in module.named_modules():
-        config = getattr(inside, "config", None)
-        held = [*vars(type(inside)), *_attributes(inside), *_attributes(config)]
-        for word in filter(POSITIONS.search, (type(inside).__name__, *held)):
-            raise ConfigError(
-                f"{name}: must have no rotary or relative positions, as {word} of "
-                f"{where or 'the module'}: its logits are not bilinear in the rows"
-            )
-        kind = getattr(config, "position_embedding_type", None) or "absolute"
-        if kind != "absolute":
-            raise ConfigError(f"{name}: position_embedding_type={kind}: must be absolute")
-    for word in filter(NORMED.fullmatch, _attributes(part)):
-        if not isinstance(getattr(part, word), nn.Identity):
-            raise ConfigError(f"{name}: must have no {word}: its logits are not bilinear")
-    for word in SCALES:
-        value: Any = getattr(part, word, None)
-        if isinstance(value, Tensor) and value.numel() == 1:
-            value = float(value)
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if number and not math.isclose(value, m**-0.5, rel_tol=1e-6):
-            raise ConfigError(f"{name}: {word}={value:g}: must be {m**-0.5:g}, m^-1/2 for m={m:g}")
-
-
-def _attributes(owner: Any) -> list[str]:
-    """Return the names of what an object holds, children and buffers too, unless it is off."""
-    held = dict(getattr(owner, "__dict__", {}))
-    for inside in ("_modules", "_parameters", "_buffers"):
-        held |= held.pop(inside, {})
-    return [
-        name
-        for name, value in held.items()
-        if value is not None and (not isinstance(value, bool | int | float | str | dict) or value)
+    X, Z = (rows[None] if rows.ndim == 2 else rows for rows in (X, Z))
+    if len(K) != len(Q) or X.ndim != 3 or Z.ndim != 3:
+        shapes = f"{len(K)} and {len(Q)} rows of the maps, rows of shape {tuple(X.shape)}"
+        raise ConfigError(f"{name}: {shapes}; must have as many keys as queries, and (N, T, d)")
+    eps = max(torch.finfo(K.dtype).eps, 2.0**-23)
+    arrays = [A.detach().double().cpu() for A in (X, Z, K, Q)]
+    shape = len(X), -1, Z.shape[1], X.shape[1]
+    fits = [
+        s for s in softmaxes if s.ndim > 2 and s.numel() % (shape[0] * shape[2] * shape[3]) == 0
     ]
+    softmaxes.clear()
+    errors = [math.inf]
+    for softmax in fits:
+        attention = softmax.detach().reshape(shape)
+        if len(Q) % (heads := attention.shape[1]) == 0:
+            for factor in (1.0, math.sqrt(len(Q) / heads)):
+                layer, error = _layer(name, arrays, heads, factor, attention, eps)
+                if error <= 1:
+                    layers[name] = layer
+                    return
+                errors.append(error)
+    raise ConfigError(
+        f"{name}: its attention is not the softmax of [x; 1]^T W [z; 1] ({min(errors):.0e} times "
+        "what rounding explains); must be without rotary or relative positions, norms of queries "
+        "and keys, caps, other masks for some heads, and (N, H, S, T)"
+    )
 
 
-def _rows(name: str, rows: Tensor, batch_first: bool) -> Tensor:
-    """Return rows as (N, T, d), float64, on the CPU."""
-    if rows.ndim == 2:
-        rows = rows[None]
-    elif not batch_first:
-        rows = rows.transpose(0, 1)
-    if rows.ndim != 3:
-        raise ConfigError(f"{name}: rows of shape {tuple(rows.shape)}; must be (N, T, d)")
-    return _values(rows)
+def _layer(
+    name: str, arrays: list[Tensor], heads: int, factor: float, attention: Tensor, eps: float
+) -> tuple[AttentionLayer, float]:
+    """Return the layer that sees what this attention sees, and its error in units of rounding."""
+    floor = math.log(torch.finfo(attention.dtype).tiny)
+    expected = attention.double().cpu().log().clamp(min=floor)
+    seen = (expected > floor).any(1, keepdim=True)
+    X, Z, K, Q = arrays
+    K, Q = K.reshape(heads, -1, K.shape[1]), Q.reshape(heads, -1, Q.shape[1]) * factor
+    layer = AttentionLayer(X, Z, K, Q, seen[:, 0])
+    logits = layer.logits()
+    sizes = AttentionLayer(X.abs(), Z.abs(), K.abs(), Q.abs(), layer.mask)
+    shift = logits.masked_fill(~seen, -torch.inf).logsumexp(-1, keepdim=True)
+    error = ((logits - shift).clamp(min=floor) - expected).masked_fill(~seen, 0.0).abs().amax()
+    units = float(error / (ROUNDING * eps * (1 + sizes.logits().amax())))
+    if not seen.any(-1).all() or math.isnan(units):
+        return layer, math.inf
+    if units <= 1 and ((logits - shift < floor).all(1, keepdim=True) & ~seen).any():
+        must = "must be float64, so that only masked tokens have none: module.double()"
+        raise ConfigError(f"{name}: its attention underflows; {must}")
+    return layer, units
 
 
 def _with_bias(weight: Tensor, bias: Tensor | None) -> Tensor:
     """Return a linear map x -> weight x + bias, weight (H m, d), as (H m, d + 1)."""
     column = weight.new_zeros(len(weight), 1) if bias is None else bias[:, None]
-    return _values(torch.cat([weight, column], 1))
-
-
-def _values(tensor: Tensor) -> Tensor:
-    return tensor.detach().double().cpu()
+    return torch.cat([weight, column], 1)

@@ -12,7 +12,7 @@ from torch.nn.functional import one_hot, pad
 
 from attnsvm.config import ConfigError
 from attnsvm.display.results import Shaped
-from attnsvm.linalg import one_thread
+from attnsvm.linalg import own_settings, real, tensor_of
 
 CONTROLS = ("none", "spectrum", "queries", "tokens")
 """The head itself, and what it is compared with: see `restricted`."""
@@ -49,27 +49,24 @@ class AttentionLayer(Shaped):
     Q: Tensor
     mask: Tensor
 
-    @property
-    def heads(self) -> int:
-        """Number of heads H."""
-        return len(self.K)
+    def __post_init__(self) -> None:
+        for name in ("X", "Z", "K", "Q"):
+            object.__setattr__(self, name, real(name, getattr(self, name)).detach())
+        object.__setattr__(self, "mask", tensor_of("mask", self.mask).bool())
 
     def W(self, head: int) -> Tensor:
         """Return W_h, shape (d + 1, e + 1)."""
-        _check_head(head, self.heads)
         return self.K[head].mT @ self.Q[head] / math.sqrt(self.K.shape[1])
+
+    def logits(self) -> Tensor:
+        """Return the logits of every head, shape (N, H, S, T), also where masked."""
+        keys = torch.einsum("hmd,ntd->nhtm", self.K, with_one(self.X))
+        queries = torch.einsum("hme,nse->nhsm", self.Q, with_one(self.Z))
+        return queries @ keys.mT / math.sqrt(self.K.shape[1])
 
     def log_attention(self) -> Tensor:
         """Return the log-softmax of every head, shape (N, H, S, T); -inf where masked."""
-        keys = torch.einsum("hmd,ntd->nhtm", self.K, with_one(self.X))
-        queries = torch.einsum("hme,nse->nhsm", self.Q, with_one(self.Z))
-        logits = queries @ keys.mT / math.sqrt(self.K.shape[1])
-        return logits.masked_fill(~self.mask[:, None], -torch.inf).log_softmax(-1)
-
-
-def _check_head(head: int, heads: int) -> None:
-    if not 0 <= head < heads:
-        raise ConfigError(f"head={head}: must be >= 0 and < {heads}, the heads of a layer")
+        return self.logits().masked_fill(~self.mask[:, None], -torch.inf).log_softmax(-1)
 
 
 def with_one(rows: Tensor) -> Tensor:
@@ -103,10 +100,9 @@ class Restricted(Shaped):
 
         v_i^T (x_it - x_iu) is by how much token t of sample i scores above token u, by scores gamma
         (n, T). Unless they are given, the token that the head attends to most scores 1, the others
-        0. ConfigError if there is no such head.
+        0.
         """
-        _check_head(head, len(self.W))
-        with one_thread():
+        with own_settings():
             if gamma is None:
                 selected = self.logits[head].masked_fill(~self.mask, -torch.inf).argmax(1)
                 gamma = one_hot(selected, self.mask.shape[1]).to(self.X)
@@ -148,7 +144,7 @@ def restricted(
     D = (X - X[at, first][:, None]).masked_fill(~mask[..., None], 0.0)
     r = max(min(d, n * (T - 1)), min(Z.shape[1], n))
     K, Q = layer.K[..., :-1], layer.Q
-    with one_thread():
+    with own_settings():
         E, F = _basis(D.flatten(0, 1), r), _basis(Z, r)
         x, z = (D.flatten(0, 1) @ E).view(n, T, r), Z @ F
         inverse, logits = _inverse(x, z), _logits(D, Z, K, Q)
@@ -225,6 +221,6 @@ def _scores(x: Tensor, mask: Tensor, gamma: Tensor) -> Tensor:
     v: Tensor = (torch.linalg.pinv(x, rtol=RANK) @ wanted[..., None])[..., 0]
     missed = ((x @ v[..., None])[..., 0] - wanted).masked_fill(~mask, 0.0).abs().amax()
     if missed > SCORE_ERROR * wanted.abs().amax():
-        raise ConfigError(f"data.T={mask.shape[1]}: must be less: no linear head has these scores, "
-                          "since differences of the tokens of a sample are dependent")  # fmt: skip
+        must = "must be less: no linear head has these scores, as tokens of a sample are dependent"
+        raise ConfigError(f"data.T={mask.shape[1]}: {must}")
     return v

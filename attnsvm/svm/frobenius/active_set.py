@@ -12,6 +12,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from attnsvm.linalg import EPS
 from attnsvm.linalg.jit import compiled, subroutine
 from attnsvm.svm.tolerances import MAX_GRAM_NORM, TIGHT
 
@@ -232,10 +233,11 @@ def solve_on_support(
             a[support[i]] += s_i
             for k in range(N):
                 margins[k] += s_i * row[k]
-    value = squared = 0.0
+    value = squared = reach = 0.0
     for i in range(m):
         if kind[support[i]] == 1 and a[support[i]] < 0.0:
             return False
+        reach += abs(a[support[i]])
         value += h[support[i]] * a[support[i]]
         squared += a[support[i]] * margins[support[i]]
     least = 1.0
@@ -246,5 +248,7 @@ def solve_on_support(
             missed = h[k] - margins[k] if kind[k] == 1 else abs(margins[k] - h[k])
             if missed > TIGHT * np.sqrt(squared):
                 return False
+    if EPS * reach > TIGHT * np.sqrt(squared):
+        return False  # M(a) cancels
     tight = squared <= (1 + TIGHT) * least * value
     return bool(tight and 0.0 < squared < MAX_GRAM_NORM**2)

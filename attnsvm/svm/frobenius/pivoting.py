@@ -1,30 +1,44 @@
 r"""Least Frobenius norm with many rows: products that never form vec(d_k z_k^T).
 
 Block principal pivoting (Portugal, Judice, Vicente 1994; Kim, Park 2011) on the dual K a = h: solve
-on the support, drop negative multipliers, add violated rows, all at once; the support grows by at
-most a quarter. When the number of infeasibilities stops falling, one row is exchanged at a time.
+on the support, drop negative multipliers at once where that raises the dual's value (else those
+that vanish first, as Lawson and Hanson do), and add violated rows; the support grows by at most a
+quarter. The value rises from support to support, so that none returns.
 Only the margins d_k^T (W z_i) use all N rows; they cost O(N d). Memory is O(N d + |support|^2).
 Equalities are always in the support. Samples whose queries are orthogonal to all others are solved
 alone: K is zero between them.
 """
 
+import math
+
 import torch
 from torch import Tensor
 
+from attnsvm.linalg import EPS
+from attnsvm.svm.certificate import bounds, check_ray
 from attnsvm.svm.frobenius import least_norm
 from attnsvm.svm.problem import PADDING, SvmProblem, power_of_two
 from attnsvm.svm.solution import Candidate, Method
-from attnsvm.svm.tolerances import VIOLATED
+from attnsvm.svm.tolerances import CONVERGED_GAP, RAY_RATIO, VIOLATED
 
-MAX_PIVOTS = 200
-PATIENCE = 5  # pivots without progress before rows are exchanged one at a time
+PATIENCE = 5  # supports without progress before the method for small instances is used
+RESOLVED = 4 * EPS  # least relative rise of the dual's value that is no rounding error
+SHARES = (1.0, 0.25, 0.0)  # of the way to the solution on a support
 RIDGE = 1e-10
 REFINEMENTS = 2
 HOLDS = 1e-10  # largest relative residual of a singular K_PP whose rows do not contradict
-OPPOSED = 1e-3  # least share of the largest multiplier at which one opposes a contradictory support
-DENSE_ROWS = 1500  # most rows given to the method for small instances
+OPPOSED = 1e-6  # least share of the largest multiplier at which one opposes a contradictory support
 ENTERING = 100  # rows that enter a working set at once
+GRAM_ROWS = 2000  # most rows of instances whose whole Gram matrices are formed
 ORTHOGONAL = 1e-14  # largest cosine of queries that count as orthogonal
+
+
+def by_size(problem: SvmProblem) -> Candidate:
+    """Return the candidates from Gram matrices, or of instances with many rows one by one."""
+    if problem.N <= GRAM_ROWS:
+        return least_norm(problem)
+    parts = [by_pivoting(problem.take(slice(b, b + 1))) for b in range(problem.B)]
+    return Candidate(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
 
 
 def by_blocks(problem: SvmProblem) -> Candidate:
@@ -62,98 +76,138 @@ def _orthogonal_groups(Z: Tensor) -> Tensor:
 def by_pivoting(problem: SvmProblem) -> Candidate:
     """Return the candidate of one instance by block principal pivoting.
 
-    Of rows that contradict each other those leave whose multipliers, by far the largest then, are
-    negative. Where there are none the instance is infeasible: it is left to the method for small
-    instances on a growing working set, as are supports that go round.
+    It ends with a solution or with a ray. What is neither, up to rounding, is left to the method
+    for small instances on a growing working set, and so is a support after which neither the dual's
+    value rises nor the largest violation falls.
     """
     unit = power_of_two(problem.scale)[0]
     rows, h = problem.inequality[0], problem.h[0] / unit
-    support = problem.equality[0]  # equalities never leave it
-    a, contradictory = _on_support(problem, unit, h, support)
-    difficult = []
-    fewest, patience = problem.N + 1, PATIENCE
-    for _ in range(MAX_PIVOTS):
+    support, a = problem.equality[0], torch.zeros_like(h)
+    highest, least, patience = -math.inf, math.inf, PATIENCE
+    while True:
+        a, support, contradictory = _ascended(problem, unit, h, support, a)
         W = problem.combine((a / unit)[None])
         slack = problem.margins(W)[0] / unit - h
         size = max(W.norm().item(), 1e-300)
-        negative = support & rows & (a < (-OPPOSED * a.abs().amax() if contradictory else 0.0))
         violated = rows & ~support & (slack < -VIOLATED * size)
-        wrong = int(negative.sum() + violated.sum())
-        if contradictory:
-            difficult.append(support)
-            support = support & ~negative
-            if not negative.any():
-                break
-        elif not wrong:
+        if contradictory or not violated.any():
             break
-        else:
-            fewest, patience = (wrong, PATIENCE) if wrong < fewest else (fewest, patience - 1)
-            support = _exchanged(support, negative, violated, slack, single=patience < 0)
-        a, contradictory = _on_support(problem, unit, h, support)
-    least = torch.where(h > 0, -h, -VIOLATED * size)
-    separates = bool((slack > least)[rows].all())  # or K_PP was singular up to rounding
-    if wrong or contradictory or not separates:
-        return grown(least_norm, problem, difficult[0] if difficult else support | violated)
-    return Candidate(W, (a / unit)[None], torch.full_like(a, torch.nan)[None])
+        value, violation = (h @ a).item(), -slack[violated].amin().item() / size
+        better = value > highest + RESOLVED * abs(highest) or violation < least
+        patience = PATIENCE if better else patience - 1
+        if not patience:
+            break
+        highest, least = max(value, highest), min(violation, least)
+        support = support | most_violated(
+            slack, violated, max(2 * ENTERING, int(support.sum()) // 4)
+        )
+    multipliers, none = (a / unit)[None], torch.full_like(problem.h, torch.nan)
+    if contradictory:
+        if check_ray(problem, multipliers)[1] >= RAY_RATIO:
+            return Candidate(torch.full_like(W, torch.nan), none, multipliers)
+        return grown(least_norm, problem, support)
+    upper, lower = bounds(problem, W, multipliers, "frobenius")
+    if upper <= (1 + CONVERGED_GAP) * lower:
+        return Candidate(W, multipliers, none)
+    exact = grown(least_norm, problem, support | violated)  # the Gram matrix loses digits here
+    known = exact.W.isfinite().all() or exact.ray.isfinite().all()
+    return exact if known else Candidate(W, multipliers, none)
+
+
+def _ascended(
+    problem: SvmProblem, unit: Tensor, h: Tensor, support: Tensor, a: Tensor
+) -> tuple[Tensor, Tensor, bool]:
+    """Return multipliers that maximise the dual on their own support, and it, part of the given.
+
+    And whether its rows contradict each other. A solution x on the support with negative
+    multipliers is approached along max(0, a + t (x - a)), at the largest t of `SHARES` where the
+    dual's value rises, at least until the first multiplier vanishes. So every step drops a row,
+    and none lowers the value.
+    """
+    index = support.nonzero()[:, 0]
+    K, a, right = _gram(problem, unit, index), a[index], h[index]
+    free = problem.equality[0, index]
+    while True:
+        x, contradictory = _solved(K, right)
+        opposed = ~free & (x < (-OPPOSED * x.abs().amax() if contradictory else 0.0))
+        if not opposed.any():
+            break
+        vanishes = torch.where(opposed, a / (a - x), torch.inf)
+        first, value = vanishes.amin().item(), _value(K, right, a)
+        for share in SHARES:
+            t = max(share, first)
+            moved = a + t * (x - a)
+            moved = torch.where(free, moved, moved.clamp(min=0.0))
+            if t == first or _value(K, right, moved) > value:
+                break
+        keep = ~(vanishes <= t)
+        K, a, right, free, index = (
+            K[keep][:, keep],
+            moved[keep],
+            right[keep],
+            free[keep],
+            index[keep],
+        )
+    a, support = torch.zeros_like(h), torch.zeros_like(support)
+    a[index], support[index] = x, True
+    return a, support, contradictory
+
+
+def _value(K: Tensor, h: Tensor, a: Tensor) -> float:
+    """Return the dual's value h^T a - a^T K a / 2."""
+    return float(h @ a - a @ (K @ a) / 2)
+
+
+def _gram(problem: SvmProblem, unit: Tensor, index: Tensor) -> Tensor:
+    """Return K of the unit rows at `index`."""
+    D = problem.D[0, index] / unit[index, None]
+    Q = problem.Z[0, index // (problem.N // problem.n)]
+    return (D @ D.T) * (Q @ Q.T)
+
+
+def _solved(K: Tensor, h: Tensor) -> tuple[Tensor, bool]:
+    """Return a with K a = h, refined, and whether these rows contradict each other.
+
+    A singular K gets a ridge: equal rows then share one multiplier. Of contradictory rows a is the
+    direction in which the dual rises for ever, K a = 0 and h^T a > 0: a ray, if a >= 0.
+    """
+    L, info = torch.linalg.cholesky_ex(K)
+    if info:
+        L = torch.linalg.cholesky(K + RIDGE * torch.eye(len(K)).to(K))  # rows are of unit size
+    right = h[:, None]
+    x = torch.cholesky_solve(right, L)
+    for _ in range(REFINEMENTS):
+        x = x + torch.cholesky_solve(right - K @ x, L)
+    if not info or (right - K @ x).abs().sum() <= HOLDS * right.abs().sum():
+        return x[:, 0], False
+    for _ in range(REFINEMENTS):  # inverse iteration: of x, the part in the null space stays
+        x = RIDGE * torch.cholesky_solve(x, L)
+    return x[:, 0], True
+
+
+def most_violated(slack: Tensor, violated: Tensor, count: int) -> Tensor:
+    """Return which are the `count` most violated rows."""
+    worst = torch.where(violated, slack, torch.inf).argsort()[:count]
+    return violated & torch.zeros_like(violated).index_fill(0, worst, True)
 
 
 def grown(method: Method, problem: SvmProblem, working: Tensor) -> Candidate:
     """Return the candidate of one instance by `method` on a working set of rows, (N,) bool.
 
-    The set grows by the rows that W violates; NaN if it grows too large.
+    Rows that W violates enter. Those of zero multipliers leave while h^T a rises. NaN where the
+    method finds nothing.
     """
-    nothing = torch.full_like(problem.h, torch.nan)
-    while working.sum() <= DENSE_ROWS:
+    highest = -math.inf
+    while True:
         index = working.nonzero()[:, 0]
         part = method(problem.restrict(index))
-        a, ray = torch.zeros_like(nothing), torch.zeros_like(nothing)
+        a, ray = torch.zeros_like(problem.h), torch.zeros_like(problem.h)
         a[:, index], ray[:, index] = part.multipliers, part.ray
-        slack = (problem.margins(part.W) - problem.h)[0].nan_to_num(-torch.inf)
+        slack = (problem.margins(part.W) - problem.h)[0]
         violated = problem.inequality[0] & ~working & (slack < 0)
-        if part.ray.isfinite().all() or not violated.any():
+        if part.ray.isfinite().all() or not violated.any():  # of NaN, none is
             return Candidate(part.W, a, ray)
-        worst = torch.where(violated, slack, torch.inf).argsort()[:ENTERING]
-        working = working.clone()
-        working[worst] |= violated[worst]
-    return Candidate(torch.full_like(problem.combine(nothing), torch.nan), nothing, nothing)
-
-
-def _exchanged(
-    support: Tensor, negative: Tensor, violated: Tensor, slack: Tensor, single: bool
-) -> Tensor:
-    """Return the next support: all exchanges (growth at most a quarter), or only the last one."""
-    if single:
-        last = (negative | violated).nonzero()[-1]
-        support = support.clone()
-        support[last] = ~support[last]
-        return support
-    limit = max(2 * ENTERING, int(support.sum()) // 4)
-    worst = torch.where(violated, slack, torch.inf).argsort()[:limit]
-    entering = torch.zeros_like(violated)
-    entering[worst] = violated[worst]
-    return (support & ~negative) | entering
-
-
-def _on_support(
-    problem: SvmProblem, unit: Tensor, h: Tensor, support: Tensor
-) -> tuple[Tensor, bool]:
-    """Return a with K_PP a_P = h_P, refined, and whether the rows of P contradict each other.
-
-    A singular K_PP gets a ridge: equal rows then share one multiplier, and of contradictory rows
-    one gets a negative multiplier.
-    """
-    index = support.nonzero()[:, 0]
-    D = problem.D[0, index] / unit[index, None]
-    Q = problem.Z[0, index // (problem.N // problem.n)]
-    K = (D @ D.T) * (Q @ Q.T)
-    L, info = torch.linalg.cholesky_ex(K)
-    if info:
-        L = torch.linalg.cholesky(K + RIDGE * torch.eye(len(K)).to(K))  # rows are of unit size
-    right = h[index, None]
-    x = torch.cholesky_solve(right, L)
-    for _ in range(REFINEMENTS):
-        x = x + torch.cholesky_solve(right - K @ x, L)
-    missed = (right - K @ x).abs().sum() > HOLDS * right.abs().sum() if info else False
-    a = torch.zeros_like(h)
-    a[index] = x[:, 0]
-    return a, bool(missed)
+        value = (problem.h * a).sum().item()
+        if value > highest:
+            working, highest = problem.equality[0] | (working & (a[0] != 0)), value
+        working = working | most_violated(slack, violated, ENTERING)

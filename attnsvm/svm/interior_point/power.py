@@ -65,10 +65,13 @@ class Power(loop.Cone[loop.Point]):
 
     def start(self, W: Tensor, a: Tensor) -> loop.Point:
         """Return a point whose multipliers are scaled for the greatest dual objective."""
-        W, s, a = self.near(W, a)
-        powers = loop.size_of(self.norm.dual, self.rows.combine(a)) ** self.q
+        W, s, near = self.near(W, a)
+        # of right-hand sides of both signs the value of multipliers inside of the cone may be < 0
+        scaled = torch.where(total(self.rows.h * near) > 0, near, a)
+        powers = loop.size_of(self.norm.dual, self.rows.combine(scaled)) ** self.q
         # maximises h^T a - sum |M(a)|^q / q
-        return loop.Point(W, s, a * (total(self.rows.h * a) / powers) ** (1 / (self.q - 1)))
+        size = (total(self.rows.h * scaled) / powers) ** (1 / (self.q - 1))
+        return loop.Point(W, s, near * size)
 
     def at(self, x: loop.Point) -> tuple[loop.Point, Tensor]:
         """Return the point and M(a); for p < 2, W = Psi^{-1}(M(a))."""

@@ -12,6 +12,7 @@ Every norm starts on the support of the Frobenius solution. In rough rounds idle
 working set and nearly active ones enter. Then rows only enter: those that W violates.
 """
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,12 +23,12 @@ import torch
 from torch import Tensor
 
 from attnsvm.display.pace import each
-from attnsvm.norm import Entrywise, Norm, Schatten
+from attnsvm.norm import Entrywise, Norm, Schatten, norm_of
 from attnsvm.svm import reference
-from attnsvm.svm.certificate import bounds
+from attnsvm.svm.certificate import bounds, check_ray
 from attnsvm.svm.equalities import independent_equalities, restoring
 from attnsvm.svm.frobenius import least_norm
-from attnsvm.svm.frobenius.pivoting import by_blocks, grown
+from attnsvm.svm.frobenius.pivoting import ENTERING, by_blocks, grown, most_violated
 from attnsvm.svm.interior_point import face
 from attnsvm.svm.interior_point.kernels import best_of_blocks
 from attnsvm.svm.interior_point.linear import Linear
@@ -38,8 +39,8 @@ from attnsvm.svm.interior_point.rows import DenseRows, Rows, largest, rows_for
 from attnsvm.svm.interior_point.spectral import Spectral
 from attnsvm.svm.problem import EQUALITY, PADDING, SvmProblem, power_of_two
 from attnsvm.svm.reduction import basis
-from attnsvm.svm.solution import Candidate
-from attnsvm.svm.tolerances import CONVERGED_GAP, CONVERGED_GAP_LARGE
+from attnsvm.svm.solution import Candidate, Method
+from attnsvm.svm.tolerances import CONVERGED_GAP, CONVERGED_GAP_LARGE, RAY_RATIO
 
 CLARABEL = {"solver": "CLARABEL", "tol_gap_abs": 1e-11, "tol_gap_rel": 1e-11, "tol_feas": 1e-11}
 FIRST_ORDER = {"solver": "SCS", "eps": 1e-12, "max_iters": 20000}
@@ -64,8 +65,9 @@ def solve(problem: SvmProblem, norm: Norm) -> Candidate:
     """Return W and multipliers, NaN where no W is feasible, and the rays of those."""
     start = least_norm(problem)
     W, a = torch.full_like(start.W, torch.nan), torch.full_like(start.multipliers, torch.nan)
-    margins = torch.where(problem.separating, problem.margins(start.W), torch.inf)
+    margins = torch.where(_clear(problem, start.W), problem.margins(start.W), torch.inf)
     known = start.W.isfinite().all(dim=(1, 2)) & start.W.any(-1).any(-1)
+    known &= check_ray(problem, start.ray)[1] < RAY_RATIO
     index = (known & (margins.amin(dim=1) > 0)).nonzero()[:, 0]
     if index.numel():
         part = problem.take(index)
@@ -77,6 +79,11 @@ def solve(problem: SvmProblem, norm: Norm) -> Candidate:
         W[index] = W_part.to(W)
         a[index] = torch.zeros_like(a[index]).scatter(1, rows, a_part.to(a))
     return Candidate(W, a, start.ray)
+
+
+def _clear(problem: SvmProblem, W: Tensor) -> Tensor:
+    """Return the separating rows of which the margins of W are not rounding error, (B, N) bool."""
+    return problem.separating & ~problem.faint(W)
 
 
 def followed(problem: SvmProblem, W: Tensor, a: Tensor, norm: Norm) -> tuple[Tensor, Tensor]:
@@ -98,19 +105,42 @@ def followed(problem: SvmProblem, W: Tensor, a: Tensor, norm: Norm) -> tuple[Ten
 
 
 def _held(problem: SvmProblem, W: Tensor, a: Tensor) -> SvmProblem:
-    """Return the problem with equalities for active rows, where W keeps its scale.
+    """Return the problem with equalities for active rows that do not scale W.
 
-    That is where problems are not homogeneous. Active rows are those whose multipliers are larger
-    than their slacks, both relative.
+    These are slight rows, and all where problems are not homogeneous. The slack of an active row is
+    less than the square of its multiplier, both relative: of two sides of a narrow slab both would
+    have a larger multiplier than slack.
     """
-    rows = problem.inequality & ~problem.homogeneous[:, None]
+    rows = problem.inequality & (problem.slight | ~problem.homogeneous[:, None])
     if not rows.any():
         return problem
     weight = a * problem.scale
     weight = weight / weight.abs().amax(dim=1, keepdim=True)
     slack = (problem.margins(W) - problem.h) / problem.scale
-    active = rows & (weight * W.flatten(1).norm(dim=1)[:, None] > slack)
+    size = W.flatten(1).norm(dim=1, keepdim=True)
+    active = rows & (weight > 0) & (weight.square() * size > slack)
     return replace(problem, kind=torch.where(active, EQUALITY, problem.kind).to(problem.kind))
+
+
+def decided(method: Method, problem: SvmProblem) -> Candidate:
+    """Return the candidate of a method for the Frobenius norm, CVXPY's where it has nothing.
+
+    Active-set methods may go round where many constraints are degenerate. An interior point is not
+    a vertex, and tells which of them are active.
+    """
+    found, norm = method(problem), norm_of("frobenius")
+    failed = bounds(problem, found.W, found.multipliers, norm)[0].isinf() & ~problem.trivial
+    if failed.any():
+        failed &= check_ray(problem, found.ray)[1] < RAY_RATIO
+    if problem.N * problem.size[0] * problem.size[1] > POLISHED:
+        return found
+    for b in failed.nonzero()[:, 0].tolist():
+        part = problem.take(slice(b, b + 1)).to("cpu")
+        program = reference.candidates(part, norm, **CLARABEL)
+        if program.W.isfinite().all():
+            W = restoring(_held(part, program.W, program.multipliers))(program.W)
+            found.W[b], found.multipliers[b] = W[0], program.multipliers[0]
+    return found
 
 
 def improved(
@@ -193,7 +223,6 @@ def _narrow(norm: Norm, problem: SvmProblem) -> bool:
 LARGE = 401
 """Least number of rows for which constraint generation is faster."""
 
-ROUNDS = 12
 MISSED = -1e-10
 """Slack relative to h_k below which a row outside of the working set enters."""
 
@@ -217,7 +246,7 @@ def constraint_generation(problem: SvmProblem, norm: Norm) -> Candidate:
 def _alone(problem: SvmProblem, norm: Norm) -> Candidate:
     """Return the candidate of a single instance."""
     start = by_blocks(problem)
-    separates = bool((problem.margins(start.W) > 0)[problem.separating].all())
+    separates = bool((problem.margins(start.W) > 0)[_clear(problem, start.W)].all())
     if norm.name == "frobenius" or not (separates and start.W.isfinite().all() and start.W.any()):
         return start
     index = problem.equality[0].nonzero()[:, 0]
@@ -237,7 +266,8 @@ def _generated(
     """Return the best W and multipliers of one instance, from its Frobenius solution.
 
     `equality` and `working`, (N,): independent equalities, and the first working set. A rough round
-    starts where the one before ended, the others where the last rough one did.
+    starts where the one before ended, the others where the last rough one did; in these the working
+    set only grows, until no other row is violated.
     """
     W, a = start.W, start.multipliers
     best = Best(W, a, *bounds(problem, W, a, norm))
@@ -252,13 +282,15 @@ def _generated(
         if stage.norm.name != norm.name:
             found, x = follow(cone, x, cone.ROUGH[0])
             W, a = found.W, found.a
-    for gap in (*cone.ROUGH, *[CONVERGED_GAP_LARGE] * ROUNDS):
+    for gap in itertools.chain(cone.ROUGH, itertools.repeat(CONVERGED_GAP_LARGE)):
         rough, part = gap > CONVERGED_GAP_LARGE, problem.restrict(index)
         found, last = follow(cone, x, gap)
-        W, of_part = cone.rows.given(found.W, found.a)
         if rough:
             x = last
-        elif not found.met(gap) and len(index) * found.W.numel() <= POLISHED:
+        elif not found.met(gap):  # rows that enter may leave a point near the boundary
+            found = _anew(norm, rows, start.W, start.multipliers[:, index], gap)
+        W, of_part = rows.given(found.W, found.a)
+        if not rough and not found.met(gap) and len(index) * found.W.numel() <= POLISHED:
             small = solve(part, norm)
             if small.W.isfinite().all():
                 W, of_part = small.W, small.multipliers
@@ -275,11 +307,21 @@ def _generated(
             missed = inequality & ~working & (relative < MISSED)
             if best.met(2 * CONVERGED_GAP_LARGE) or not missed.any():
                 break
-            working = working | missed
+            working = working | most_violated(relative, missed, max(ENTERING, len(index) // 2))
         index, before = working.nonzero()[:, 0], index
         rows = rows_for(norm, problem, index, cone.rows.size, None, P_z)
         cone, x = _with_rows(cone, x, rows, index, before, gap)
     return best
+
+
+def _anew(norm: Norm, rows: Rows, W: Tensor, a: Tensor, gap: float) -> Best:
+    """Return the best W and multipliers of these rows from the Frobenius solution."""
+    W, a = rows.scaled(W, a)
+    for stage in cones(norm):
+        cone = stage.on(rows)
+        found = follow(cone, cone.start(W, a), gap)[0]
+        W, a = found.W, found.a
+    return found
 
 
 def _with_rows(

@@ -89,14 +89,15 @@ def _update_of(risk: Risk, optimizer: FirstOrder) -> Update:
     """
     rule, beta, direction = _rule(optimizer), getattr(optimizer, "beta", 0.0), None
     assert rule is not None  # as checked in `uncompiled`
-    factor, polynomials, beta2 = 1.0, np.empty((0, 3)), 0.0
+    factors, polynomials, beta2 = (1.0, 1.0), np.empty((0, 3)), 0.0
     if isinstance(optimizer, Muon):
-        factor = optimizer.stretch(*risk.rule.shapes(risk.batch.d)[0])
+        of_K, of_last = (1.0, *optimizer.factors(risk))[-2:]
+        factors = of_K, of_last
         polynomials = np.array(optimizer.polynomials).reshape(-1, 3)
     if isinstance(optimizer, Adam):
         beta, beta2 = optimizer.beta1, optimizer.beta2
     if rule not in (PLAIN, FROBENIUS):
-        direction = Direction(rule, polynomials, factor, _log(beta2))
+        direction = Direction(rule, polynomials, factors, _log(beta2))
     of_gradient = direction is None and not beta
     return Update(
         loss=LOSS_CODES[type(risk.loss)],

@@ -39,27 +39,33 @@ CODES |= {"spectral+max": HYBRID}
 class Direction(NamedTuple):
     """A direction other than the gradient's.
 
-    Code of its rule, a, b and c of each of Muon's iterations, a factor, and the logarithm of the
-    decay rate of Adam's mean of squares.
+    Code of its rule, a, b and c of each of Muon's iterations, factors of K, and of Q or W, and the
+    logarithm of the decay rate of Adam's mean of squares.
     """
 
     rule: int
     polynomials: Any
-    factor: float
+    factors: tuple[float, float]
     log_beta2: float
 
 
 @subroutine
 def replaced(
-    G: LaneArray, direction: Direction | None, memory: Any, scale: Any, update: Any, eps: float,
+    G: LaneArray,
+    direction: Direction | None,
+    which: int,
+    memory: Any,
+    scale: Any,
+    update: Any,
+    eps: float,
     work: Any,
-) -> tuple[Any, float]:  # fmt: skip
+) -> tuple[Any, float]:
     """Overwrite G e^scale by its direction, that of its momentum where there is one.
 
-    Return the log-scale and the direction's factor, 0 without a direction. `memory` are momentum
-    and sum of squares, each with its log-scale. `work` is as long as G, its right singular vectors
-    and its singular values. For None numba drops the rest: loops without a direction hold none of
-    the rules, which take longer to compile than all else.
+    Return the log-scale and the factor of the variable `which`, 0 without a direction. `memory` are
+    momentum and sum of squares, each with its log-scale. `work` is as long as G, its right singular
+    vectors and its singular values. For None numba drops the rest: loops without a direction hold
+    none of the rules, which take longer to compile than all else.
     """
     M, scale_M, S, scale_S = memory
     if direction is None:
@@ -68,12 +74,12 @@ def replaced(
         square = squares(G, S, scale_S, scale, direction)
         scale = remember(G, M, scale_M, scale, update)
         divide(G, S, exp(scale - 0.5 * square), eps * exp(-0.5 * square) + TINY)
-        return scale, direction.factor
+        return scale, direction.factors[which]
     if update.beta > 0:
         scale = remember(G, M, scale_M, scale, update)
     copy, right, sigma = work
     steepest(G, direction.rule, direction.polynomials, copy, right, sigma)
-    return scale, direction.factor
+    return scale, direction.factors[which]
 
 
 @njit(inline="always")
@@ -278,6 +284,7 @@ def _factors(scale: Any, log_ridge: float) -> Any:
 @subroutine
 def _descend(
     variable: Variable,
+    which: int,
     b: int,
     G: LaneArray,
     factors: Any,
@@ -298,7 +305,7 @@ def _descend(
             g[j] = risk * g[j] + ridge * v[j]
     of_arrays = work.copy, work.right, work.sigma
     memory = variable.M[b], variable.scale_M[b], variable.S[b], variable.scale_S[b]
-    scale, factor = replaced(G, update.direction, memory, scale, update, eps, of_arrays)
+    scale, factor = replaced(G, update.direction, which, memory, scale, update, eps, of_arrays)
     kept = 1 - decay
     if update.decays:
         rescale(v, fill(kept))
@@ -336,9 +343,17 @@ def _write(out: LaneArray, variable: Variable, b: int, moved: LaneArray, right: 
 
 @compiled(nogil=True, error_model="numpy")
 def take_steps(
-    first: int, last: int, data: Instance, work: Workspace, K: Variable, Q: Variable, kept: Kept,
-    plan: Any, stops: Any, update: Update,
-) -> None:  # fmt: skip
+    first: int,
+    last: int,
+    data: Instance,
+    work: Workspace,
+    K: Variable,
+    Q: Variable,
+    kept: Kept,
+    plan: Any,
+    stops: Any,
+    update: Update,
+) -> None:
     """Take len(plan) steps of K and Q, or of W^T in place of Q, in the blocks first <= b < last.
 
     After as many steps as each of the rising `stops` says, variables, logits and margins are copied
@@ -368,5 +383,5 @@ def take_steps(
             if k < len(plan):
                 shares = _factors(scale, update.log_ridge)
                 if factors:
-                    _descend(K, b, work.G, shares, plan[k], work, update)
-                _descend(Q, b, work.H, shares, plan[k], work, update)
+                    _descend(K, 0, b, work.G, shares, plan[k], work, update)
+                _descend(Q, 1, b, work.H, shares, plan[k], work, update)

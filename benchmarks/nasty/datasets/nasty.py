@@ -11,5 +11,5 @@ class Dataset(BaseDataset):
     parameters = {"conditioning": list(CLASSES), "every": [1]}
 
     def get_data(self):
-        chosen = [one for one in load() if one.conditioning == self.conditioning]
+        chosen = [known for known in load() if known.conditioning == self.conditioning]
         return {"instances": chosen[:: self.every]}

@@ -20,10 +20,9 @@ class Solver(OneByOne, BaseSolver):
         if not len(G):
             return np.zeros((d, d))
         N, size = G.shape
-        given = (np.eye(size), np.zeros(size), -G, -np.ones(N))
+        P, q, A, b = np.eye(size), np.zeros(size), -G, -np.ones(N)
         if self.dual:
-            given = (G @ G.T, -np.ones(N), -np.eye(N), np.zeros(N))
-        P, q, A, b = given
+            P, q, A, b = G @ G.T, -np.ones(N), -np.eye(N), np.zeros(N)
         settings = moreau.Settings(solver=self.method, device="cpu")
         cones = moreau.Cones(num_nonneg_cones=N)
         solver = moreau.Solver(sparse.csr_array(P), q, sparse.csr_array(A), b, cones, settings)

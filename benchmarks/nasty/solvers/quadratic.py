@@ -20,10 +20,10 @@ class Solver(OneByOne, BaseSolver):
     """min ||w||^2 / 2  s.t.  G w >= 1."""
 
     name = "qpsolvers"
-    requirements = ["pip::qpsolvers", *(f"pip::{one}" for one in (*EXACT, *TIGHT))]
+    requirements = ["pip::qpsolvers", *(f"pip::{name}" for name in (*EXACT, *TIGHT))]
     parameters = {
-        "solver, setting": [(one, "default") for one in (*EXACT, *TIGHT)]
-        + [(one, "1e-10") for one in TIGHT]
+        "solver, setting": [(name, "default") for name in (*EXACT, *TIGHT)]
+        + [(name, "1e-10") for name in TIGHT]
     }
     parameter_template = "{solver} {setting}"
 
@@ -36,6 +36,6 @@ class Solver(OneByOne, BaseSolver):
         if not len(G):
             return np.zeros((X.shape[2], X.shape[2]))
         options = {} if self.setting == "default" else TIGHT[self.solver]
-        given = np.eye(size), np.zeros(size), -G, -np.ones(len(G))
-        w = qpsolvers.solve_qp(*given, solver=self.solver, **options)
+        program = np.eye(size), np.zeros(size), -G, -np.ones(len(G))
+        w = qpsolvers.solve_qp(*program, solver=self.solver, **options)
         return None if w is None else w.reshape(X.shape[2], -1)

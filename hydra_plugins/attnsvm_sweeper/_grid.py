@@ -1,0 +1,174 @@
+"""The grid of a sweep: the product of what is written, each axis the values of one override."""
+
+import itertools
+import math
+import random
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from hydra.core.config_loader import ConfigLoader
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import ChoiceSweep, Glob, Override, RangeSweep, Sweep
+
+from attnsvm.config import WITHOUT_EFFECT, ConfigError
+
+LARGEST = 10**6
+"""Most values of an axis, and most cells of a grid."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An override of a sweep: the words of each of its values, and the fields that they set.
+
+    The option of a group counts as a field of its own, besides the fields of that option.
+    """
+
+    text: str
+    values: list[list[str]]
+    fields: frozenset[str]
+    is_swept: bool
+
+    @classmethod
+    def of(cls, override: Override, loader: ConfigLoader) -> "Axis":
+        """Return the axis of an override; ConfigError if its values cannot be those of a grid."""
+        text, key = str(override.input_line), override.get_key_element()
+        if override.is_delete():
+            return cls(text, [[text]], frozenset([override.key_or_group]), is_swept=False)
+        is_swept = override.is_sweep_override()
+        if not is_swept:
+            values = [override.get_value_element_as_str()]
+        elif override.key_or_group in WITHOUT_EFFECT:
+            raise ConfigError(f"{text}: must be one value, which changes no number of a run")
+        else:
+            values = [_typed(override, value) for value in _values(override, loader)]
+            if getattr(override.value(), "shuffle", False):
+                random.shuffle(values)
+        words = [_words(key, value) for value in values]
+        fields = {field for word in itertools.chain(*words) for field in _fields(_parsed(word))}
+        return cls(text, words, frozenset(fields), is_swept)
+
+
+def per_cell(key: str, written: str, value: str) -> str:
+    """Return what the file of a sweep has `written`, or its `value` for the sweep as a whole.
+
+    A reference has a value in each cell, unless it stands for several: `${oc.env:SIZES}`.
+    """
+    several = [_parsed(f"{key}={text}").is_sweep_override() for text in (written, value)]
+    return value if several == [False, True] else written
+
+
+def axes(params: Mapping[str, Any], arguments: Sequence[str], loader: ConfigLoader) -> list[Axis]:
+    """Return the axes of a sweep: those of its file, `params`, then those of the command line.
+
+    An axis of the file is left out if the command sets all of its fields, or the option of its
+    group if the axis chooses one; if it sets some of them, the command has the last word on these.
+    ConfigError if a field is swept and then set again in the same place.
+    """
+    for key in params:
+        if key.lstrip("+~").startswith("hydra"):
+            raise ConfigError(f"hydra.sweeper.params: {key}: must be a field of a run")
+    file = _axes([f"{key}={value}" for key, value in params.items()], loader)
+    command = _axes(arguments, loader)
+    typed = frozenset[str]().union(*(axis.fields for axis in command))
+    kept = [axis for axis in file if not (axis.fields <= typed or _options(axis) & typed)]
+    return [*kept, *command]
+
+
+def grid(of: Sequence[Axis]) -> list[list[str]]:
+    """Return the overrides of every cell."""
+    if (cells := math.prod(len(axis.values) for axis in of)) > LARGEST:
+        raise ConfigError(
+            f"{' '.join(axis.text for axis in of)}: {cells} runs; must be <= {LARGEST}"
+        )
+    return [list(itertools.chain(*words)) for words in itertools.product(*(a.values for a in of))]
+
+
+def _axes(words: Iterable[str], loader: ConfigLoader) -> list[Axis]:
+    parsed = OverridesParser.create(config_loader=loader).parse_overrides(list(words))
+    found = [Axis.of(override, loader) for override in parsed]
+    for first, second in itertools.combinations(found, 2):
+        common = first.fields & second.fields
+        if common and first.is_swept:  # what replaces a single value loses no axis
+            raise ConfigError(
+                f"{second.text}: sets {', '.join(sorted(common))}, as {first.text} does; must be "
+                "set by one of them"
+            )
+    return [axis for k, axis in enumerate(found) if not _repeated(axis, found[k + 1 :])]
+
+
+def _repeated(axis: Axis, later: Sequence[Axis]) -> bool:
+    """Whether one value is given for fields that a later override sets again."""
+    return not axis.is_swept and any(axis.fields <= other.fields for other in later)
+
+
+def _options(axis: Axis) -> set[str]:
+    """Return the groups of which the axis chooses the option."""
+    return {field for field in axis.fields if "." not in field}
+
+
+def _values(override: Override, loader: ConfigLoader) -> Sequence[Any]:
+    """Return the values of a swept override."""
+    sweep: Any = override.value()
+    text = override.input_line
+    if isinstance(sweep, Glob):
+        options = loader.get_group_options(override.key_or_group)
+        if not sweep.filter(options):
+            must = f"must match one of {' | '.join(options)}" if options else "must be a group"
+            raise ConfigError(f"{text}: {must}")
+        return sweep.filter(options)
+    if isinstance(sweep, RangeSweep):
+        if re.search(r"\bsort\(", str(text)):
+            raise ConfigError(
+                f"{text}: must be without sort, which Hydra applies to the ends of a range; "
+                "a range that falls is range(8,0,-4)"
+            )
+        return _range(sweep, str(text))
+    if not isinstance(sweep, ChoiceSweep) or any(isinstance(one, Sweep) for one in sweep.list):
+        raise ConfigError(f"{text}: must be a list of values in a grid")
+    return sweep.list
+
+
+def _range(sweep: RangeSweep, text: str) -> Sequence[Any]:
+    """Return start + k step < stop, exact for the decimal numbers that were typed."""
+    start, stop, step = (Decimal(str(x)) for x in (sweep.start, sweep.stop, sweep.step))
+    if not all(x.is_finite() for x in (start, stop, step)) or not step:
+        raise ConfigError(f"{text}: start, stop and step must be finite numbers, the step not 0")
+    count = math.ceil((stop - start) / step)
+    if not 0 < count <= LARGEST:
+        raise ConfigError(f"{text}: {max(count, 0)} values; must be >= 1 and <= {LARGEST}")
+    whole = all(isinstance(x, int) for x in (sweep.start, sweep.stop, sweep.step))
+    return [(int if whole else float)(start + k * step) for k in range(count)]
+
+
+def _typed(override: Override, value: Any) -> str:
+    """Return a value of a sweep as it is typed."""
+    alone = Override(override.type, override.key_or_group, None, value)
+    return alone.get_value_element_as_str()
+
+
+def _words(key: str, value: str) -> list[str]:
+    """Return the overrides of a value; {option:NAME,FIELD:VALUE,...} is an option with fields."""
+    found = re.fullmatch(r"\{option:([\w-]+)(?:,(.*))?\}", value)
+    if found is None and re.search(r"[{,]option:", value):
+        raise ConfigError(f"{key}={value}: must be {{option:NAME,FIELD:VALUE,...}}, the name first")
+    fields = [f"{key}={{{found[2]}}}"] if found and found[2] else []
+    return [f"{key}={found[1]}", *fields] if found else [f"{key}={value}"]
+
+
+_parsed = OverridesParser.create().parse_override
+
+
+def _fields(override: Override) -> Iterator[str]:
+    """Yield the fields that an override sets: those in it, if its value is a dict."""
+    yield from _names(override.key_or_group, override.value())
+
+
+def _names(key: str, value: Any) -> Iterator[str]:
+    if not isinstance(value, dict) or not value:
+        yield key
+        return
+    for name, part in value.items():
+        yield from _names(f"{key}.{name}", part)

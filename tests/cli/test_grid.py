@@ -1,0 +1,226 @@
+"""The grid of a sweep is the product of what is written, or a refusal before any run."""
+
+import itertools
+
+import pytest
+from hydra import compose, initialize_config_module
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import OmegaConf
+
+from attnsvm.config import ConfigError
+from attnsvm.config.compose import register, validated
+from attnsvm.config.sources import conf_folder
+from hydra_plugins.attnsvm_sweeper._cells import CellComposer
+from hydra_plugins.attnsvm_sweeper._grid import axes, grid, per_cell
+from tests.command import SMALL, ran
+
+
+@pytest.fixture(scope="module")
+def loader():
+    register()
+    with initialize_config_module("conf", version_base="1.3", job_name="attnsvm"):
+        yield GlobalHydra.instance().hydra.config_loader
+
+
+def cells(loader, *words, **params):
+    return grid(axes({key.replace("__", "."): text for key, text in params.items()}, words, loader))
+
+
+PAIRS = ("data={n:2},{n:3}", "data={d:4},{d:5}")
+PRODUCTS = {
+    PAIRS: itertools.product(["data={n:2}", "data={n:3}"], ["data={d:4}", "data={d:5}"]),
+    ("optimizer=gd,adam", "optimizer={steps:20}"): (
+        ["optimizer=gd", "optimizer={steps:20}"],
+        ["optimizer=adam", "optimizer={steps:20}"],
+    ),
+    ("head={option:mlp,width:3},linear",): (["head=mlp", "head={width:3}"], ["head=linear"]),
+    ("head=glob(*r)",): (["head=linear"],),
+    ("seed=range(8,0,-4)",): (["seed=8"], ["seed=4"]),
+    ("optimizer.lr=range(0.1,0.4,0.1)",): ([f"optimizer.lr={x}"] for x in (0.1, 0.2, 0.3)),
+    ("optimizer.lr=range(1,0.7,-0.1)",): ([f"optimizer.lr={x}"] for x in (1.0, 0.9, 0.8)),
+    ("optimizer.lr=float(range(1,3))",): (["optimizer.lr=1.0"], ["optimizer.lr=2.0"]),
+    ("data.n=int(2.7,3.2)",): (["data.n=2"], ["data.n=3"]),
+    ("seed=tag(mine,choice(1,2))",): (["seed=1"], ["seed=2"]),
+    ("svm.norms=[max],[l1.5,nuclear]",): (["svm.norms=[max]"], ["svm.norms=[l1.5,nuclear]"]),
+    ("data.path='a b,c','d'",): (["data.path='a b,c'"], ["data.path='d'"]),
+    ("+seed=1,2",): (["+seed=1"], ["+seed=2"]),
+    ("seed=1", "seed=2", "data.n=3,4"): (["seed=2", "data.n=3"], ["seed=2", "data.n=4"]),
+    ("~probe", "seed=1,2"): (["~probe", "seed=1"], ["~probe", "seed=2"]),
+    ("data.d=4", "data.d=4,5"): [("data.d=4",), ("data.d=5",)],
+    ("data={n:4,T:5}", "data.n=2,3"): [
+        ("data={n:4,T:5}", "data.n=2"),
+        ("data={n:4,T:5}", "data.n=3"),
+    ],
+}
+
+
+@pytest.mark.parametrize("words", PRODUCTS, ids=" ".join)
+def test_every_axis_counts(words, loader):
+    assert cells(loader, *words) == [list(cell) for cell in PRODUCTS[words]]
+
+
+def test_shuffled_values_are_all_there(loader):
+    for word in ("seed=shuffle(1,2,3)", "seed=shuffle(range(1,4))"):
+        assert sorted(cells(loader, word)) == [["seed=1"], ["seed=2"], ["seed=3"]]
+
+
+REFUSED = {
+    ("data.n=2,3", "data={n:4},{n:5}"): "sets data.n, as data.n=2,3 does",
+    ("seed=1,2", "seed=3"): "seed=3: sets seed, as seed=1,2 does; must be set by one of them",
+    ("seed=1,2", "+seed=3"): "must be set by one of them",
+    ("head=linear,mlp", "head=relu"): "must be set by one of them",
+    ("head=glob(x*)",): "head=glob(x*): must match one of joint | linear | ",
+    ("seed=glob(*)",): "seed=glob(*): must be a group",
+    ("seed=range(5,1)",): "seed=range(5,1): 0 values; must be >= 1",
+    ("seed=range(1,5,0)",): "the step not 0",
+    ("seed=range(0,1e12)",): "must be >= 1 and <= 1000000",
+    ("seed=sort(range(4,11,4),reverse=true)",): "must be without sort",
+    ("seed=float(sort(range(8,1,-3)))",): "must be without sort",
+    ("optimizer.lr=interval(0,1)",): "must be a list of values in a grid",
+    ("seed=1,range(2,3)",): "must be a list of values in a grid",
+    ("sweep=rank_vs_d,heads",): "must be one value, which changes no number",
+    ("device=cpu,cuda",): "must be one value, which changes no number",
+    ("dry_run=false,true",): "must be one value, which changes no number",
+    ("head={width:3,option:mlp}",): "the name first",
+    ("seed=range(0,2000)", "data.n=range(0,600)"): "1200000 runs; must be <= 1000000",
+}
+
+
+@pytest.mark.parametrize("words", REFUSED, ids=" ".join)
+def test_what_is_no_product_is_refused(words, loader):
+    with pytest.raises(ConfigError) as caught:
+        cells(loader, *words)
+    assert REFUSED[words] in str(caught.value)
+
+
+def test_the_command_replaces_axes_of_the_file_whose_fields_it_sets(loader):
+    file = {"data": "{n:5,T:5},{n:9,T:5}", "data__d": "1,2"}
+    assert len(cells(loader, **file)) == 4
+    assert cells(loader, "data={n:3,T:4}", "data.d=7", **file) == [["data={n:3,T:4}", "data.d=7"]]
+    assert cells(loader, "data.n=2,3", "data.T=4", "data.d=7", **file) == [
+        ["data.n=2", "data.T=4", "data.d=7"],
+        ["data.n=3", "data.T=4", "data.d=7"],
+    ]
+    some = cells(loader, "data={T:8}", "data.d=7", **file)  # the axis of n is not lost
+    assert some == [[f"data={{n:{n},T:5}}", "data={T:8}", "data.d=7"] for n in (5, 9)]
+    chosen = cells(loader, "data=orthonormal", "data.d=7", **file)
+    assert [cell[1] for cell in chosen] == ["data=orthonormal"] * 2
+    assert cells(loader, "head=linear", head="relu,mlp") == [["head=linear"]]
+    with pytest.raises(ConfigError, match="must be a field of a run"):
+        cells(loader, hydra__job__name="a,b")
+    with pytest.raises(ConfigError, match="must be set by one of them"):
+        cells(loader, data="{n:5},{n:9}", data__n="3")
+
+
+def test_a_reference_of_the_file_belongs_to_the_cell_unless_it_stands_for_several_values():
+    assert per_cell("data.T", "${data.n}", "10") == "${data.n}"
+    assert per_cell("data.d", "${oc.env:SIZES}", "2,4,8") == "2,4,8"
+    assert per_cell("data.T", "${data.n},7", "10,7") == "${data.n},7"
+
+
+def test_each_experiment_has_a_grid(loader):
+    for path in sorted((conf_folder() / "sweep").glob("*.yaml")):
+        params = OmegaConf.load(path)["hydra"]["sweeper"]["params"]
+        assert len(grid(axes(params, [], loader))) > 1
+
+
+# --- references -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def settled(loader):
+    """What defines a cell, and its config."""
+    composer, master = CellComposer(loader), compose("config", [], return_hydra_config=True)
+    return lambda *cell, number=0: composer.settled(master, list(cell), number)
+
+
+REFERENCES = {  # a cell; its fields
+    ("data.T=${data.n}", "data.n=3"): {"data.n": 3, "data.T": 3},
+    ("data.n=3", "data.T=${.n}"): {"data.T": 3},
+    ("data={n:3,T:${data.n}}",): {"data.T": 3},
+    ("data.n=3", "++data.T=${data.n}"): {"data.T": 3},
+    ("data.T=${data.n}", "data.n=${seed}", "seed=4"): {"data.n": 4, "data.T": 4},
+    ("seed=${hydra:job.num}",): {"seed": 7},
+    ("seed=${hydra.job.num}",): {"seed": 7},
+    ("seed=${oc.env:SEED}",): {"seed": 5},
+    ("trials=${oc.env:NONE,4}",): {"trials": 4},
+    ("svm.norms=[max,${optimizer.norm}]", "optimizer=steepest"): {"svm.norms": ["max", "spectral"]},
+    ("question=${oc.env:TEXT}",): {"question": "it's {a}, \\ b"},
+    ("optimizer=gd", "optimizer.batch=${oc.env:NOTHING,null}"): {"optimizer.batch": None},
+}
+
+
+@pytest.mark.parametrize("cell", REFERENCES, ids=" ".join)
+def test_a_cell_is_defined_without_references(cell, settled, loader, monkeypatch):
+    """What is checked is what a job composes, in another environment too."""
+    with monkeypatch.context() as changed:
+        changed.setenv("SEED", "5")
+        changed.setenv("TEXT", "it's {a}, \\ b")
+        words, run = settled(*cell, number=7)
+    for name, value in REFERENCES[cell].items():
+        group, _, field = name.rpartition(".")
+        assert getattr(getattr(run, group) if group else run, field) == value
+    assert settled(*words)[1] == run
+    assert not [word for word in words if "${" in word and not word.startswith(("data={", "+"))]
+    assert validated(compose("config", words)) == run  # as Hydra composes it
+
+
+def test_time_is_read_once(settled):
+    words, run = settled("seed=${now:%f}")
+    assert words == [f"seed={run.seed}"]
+
+
+def test_what_all_runs_share_cannot_refer_to_what_is_swept(loader):
+    composer = CellComposer(loader)
+    given = ["hydra.sweep.dir=out/${data.n}", "data.n=2"]
+    master = compose("config", given, return_hydra_config=True)
+    assert composer.settled(master, ["data.n=2", "seed=1"], 0)[1].data.n == 2
+    with pytest.raises(ConfigError, match="dir: must be the same for all runs"):
+        composer.settled(master, ["data.n=3"], 0)
+
+
+VALUES = {  # what a variable holds; what the field gets
+    "trials": ("4", 4),
+    "seed": ("0x10", None),
+    "data.n": ("3", 3),
+    "optimizer.lr": ("1e-3", 0.001),
+    "keep_path": ("yes", True),
+    "dry_run": ("false", False),
+    "svm.norms": ("[nuclear]", ["nuclear"]),
+    "hypotheses": ("[]", []),
+    "objective": ("median(risk)", "median(risk)"),
+    "optimizer.init": ("cone", "cone"),
+    "device": ("cpu", "cpu"),
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_words_of_the_environment_become_values_of_the_fields_type(name, loader, monkeypatch):
+    word, value = VALUES[name]
+    monkeypatch.setenv("WORD", word)
+    config = compose("config", [f"{name}=${{oc.env:WORD}}"], return_hydra_config=True)
+    if value is None:
+        with pytest.raises(ValueError, match="could not be converted to Integer"):
+            validated(config)
+        return
+    run = validated(config)
+    group, _, field = name.rpartition(".")
+    assert getattr(getattr(run, group) if group else run, field) == value
+    assert OmegaConf.select(config, name) == value  # once and for all
+
+
+def test_a_word_that_is_no_list_is_refused_by_name(loader, monkeypatch):
+    monkeypatch.setenv("WORD", "nuclear")
+    with pytest.raises(ConfigError, match="norms=nuclear: must be a list"):
+        validated(compose("config", ["svm.norms=${oc.env:WORD}"]))
+
+
+def test_a_sweep_runs_what_it_names(tmp_path):
+    command = ("-m", *SMALL[:1], "optimizer.steps=5", "data.d=3", "data.T=${data.n}", "data.n=2,3")
+    done = ran(*command, cwd=tmp_path)
+    assert "2 runs: 2 missing" in done.stdout
+    folder = tmp_path / "multirun/latest"
+    runs = [OmegaConf.load(path)["config"]["data"] for path in sorted(folder.glob("*/run.json"))]
+    assert [(data["n"], data["T"]) for data in runs] == [(2, 2), (3, 3)]
+    again = ran(*command, "dry_run=true", cwd=tmp_path)
+    assert "2 runs, 0 of them pending" in again.stdout

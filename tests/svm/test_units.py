@@ -1,0 +1,172 @@
+"""Statuses and relative numbers do not depend on units; powers of two change no digit."""
+
+import numpy as np
+import pytest
+import torch
+
+from attnsvm import solve_least_norm
+from attnsvm.svm import solve_gen_svm, solve_rank_constrained, solve_svm
+from tests.quick import quick
+from tests.svm.instances import gaussian
+
+NORMS = quick("frobenius", "nuclear", "max", "l1", "spectral", "l3", "schatten1.5", "l2.5+max")
+every_norm = pytest.mark.parametrize("norm", NORMS)
+
+
+def powers(rng: np.random.Generator, *shape: int, most: int = 40) -> torch.Tensor:
+    """Return powers of two, 2^-most to 2^most."""
+    return torch.from_numpy(np.exp2(rng.integers(-most, most + 1, shape)))
+
+
+def assert_same(found, base, size, rows=1.0, digits=None) -> None:
+    """Assert that a solution is another one times `size`, in rows times `rows`.
+
+    To the last bit, or to a relative 10^-digits.
+    """
+    assert found.status == base.status
+    certificates = found.certificate, base.certificate
+    pairs = [
+        (getattr(found, name), size * getattr(base, name))
+        for name in ("W", "objective", "lower_bound", "sigma")
+    ]
+    solved = torch.tensor([status == "solved" for status in base.status])
+    if isinstance(rows, float):
+        rows = torch.full_like(certificates[1].multipliers, rows)
+    told = solved[:, None] & ~base.problem.zero  # the multiplier of 0 >= h_k has no unit
+    multipliers = certificates[0].multipliers * rows, certificates[1].multipliers
+    pairs.append(tuple(a[told] for a in multipliers))
+    if digits is not None and solved.all():
+        for value, expected in pairs[1:3]:
+            torch.testing.assert_close(value, expected, rtol=10.0**-digits, atol=0.0)
+    if digits is not None:
+        return
+    pairs += [
+        (getattr(found, name), getattr(base, name))
+        for name in ("duality_gap", "kappa", "min_margin", "rank", "rank_bound", "support")
+    ]
+    pairs += [
+        (getattr(certificates[0], name), getattr(certificates[1], name))
+        for name in ("gap_target", "ray_ratio", "equality_residual")
+    ]
+    for value, expected in pairs:
+        torch.testing.assert_close(value, expected, rtol=0.0, atol=0.0, equal_nan=True)
+    rays = certificates[0].ray * rows
+    rays = rays / rays.abs().sum(1, keepdim=True)
+    torch.testing.assert_close(rays, certificates[1].ray, rtol=1e-14, atol=0.0, equal_nan=True)
+
+
+def drawn(kind: str) -> tuple[torch.Tensor, ...]:
+    """Return A (3, N, 3, 2), b, C (3, M, 3, 2) and e of a kind of problem."""
+    rng = np.random.default_rng(1)
+    A, b, C, e = (
+        torch.from_numpy(rng.standard_normal(shape))
+        for shape in ((3, 5, 3, 2), (3, 5), (3, 2, 3, 2), (3, 2))
+    )
+    if kind == "positive":
+        return A, b.abs(), C[:, :0], e[:, :0]
+    if kind == "mixed":
+        return A, b, C[:, :0], e[:, :0]
+    if kind == "equalities":
+        return A, b, C, e
+    if kind == "margin part":
+        return A, b.abs(), C, 0 * e
+    if kind == "small":
+        b[:, 1:3] *= 1e-14
+        return A, b, C[:, :1], e[:, :1]
+    if kind == "unconstrained":
+        return A, -b.abs(), C[:, :0], e[:, :0]
+    excess = {"slab": -1e-6, "undecided": 1e-8, "infeasible": 1.0}[kind]
+    b = b.abs() + 0.5
+    return torch.cat([A, -A], 1), torch.cat([b, -b + excess], 1), C[:, :0], e[:, :0]
+
+
+KINDS = {
+    "positive": "solved",
+    "mixed": "solved",
+    "equalities": "solved",
+    "margin part": "solved",
+    "small": "solved",
+    "unconstrained": "unconstrained",
+    "slab": "solved",
+    "undecided": "undecided",
+    "infeasible": "infeasible",
+}
+
+
+def solved_of(problem, norm, factors=False):
+    """Return the solution of A, b, C, e; or of factors of A and C, which have a last column."""
+    A, b, C, e = problem
+    rows = [(G[..., 0], torch.ones_like(G[..., 0, :1])) if factors else G for G in (A, C)]
+    return solve_least_norm(rows[0], b, norm, (rows[1], e) if e.shape[1] else None)
+
+
+@every_norm
+@pytest.mark.parametrize(("kind", "status"), KINDS.items())
+def test_rows_and_right_hand_sides_have_units_of_their_own(norm, kind, status):
+    A, b, C, e = drawn(kind)
+    base = solved_of((A, b, C, e), norm)
+    assert set(base.status) == {status}
+    rng = np.random.default_rng(2)
+    for size in (1.0, 2.0**-150, 2.0**150):
+        r, s = powers(rng, *b.shape), powers(rng, *e.shape)
+        scaled = r[..., None, None] * A, size * r * b, s[..., None, None] * C, size * s * e
+        assert_same(solved_of(scaled, norm), base, size, torch.cat([r, s], 1))
+    units = 3 * A, 0.7 * b, 11 * C, 0.7 * 11 / 3 * e
+    assert_same(solved_of(units, norm), base, 0.7 / 3, digits=8)
+
+
+@every_norm
+def test_factors_have_units_of_their_own(norm):
+    for kind in ("mixed", "equalities", "slab"):
+        problem = drawn(kind)
+        base = solved_of(problem, norm, factors=True)
+        unit = 2.0**60
+        scaled = problem[0] * unit, problem[1] / 8, problem[2] * unit, problem[3] / 8
+        assert_same(solved_of(scaled, norm, factors=True), base, 1 / (8 * unit), unit)
+
+
+@every_norm
+def test_tokens_queries_and_margins_have_units_of_their_own(norm):
+    X, Z, selected = gaussian(3, 4, 5, 3, seed=1)
+    X[2, 0, 1] = X[2, 0, 0]  # infeasible
+    rng = np.random.default_rng(3)
+    x, z, c = 2.0**37, powers(rng, 3, 3, most=20), 2.0**-70
+    tokens, queries, rows = x * X, Z * z[..., None], x * z.repeat_interleave(3, dim=1)
+    ones = torch.ones(3, 9, dtype=torch.float64)
+    small = torch.where(torch.arange(9) % 3 == 1, 1e-15, ones)
+    for margins in (ones, small, small * (small == 1)):
+        base = solve_svm(X, Z, selected, norm, margins=margins)
+        assert base.status[:2] == ("solved", "solved")
+        found = solve_svm(tokens, queries, selected, norm, margins=c * rows * margins)
+        assert_same(found, base, c, rows)
+    assert torch.equal(
+        solve_svm(X, Z, selected, norm).W.nan_to_num(),
+        solve_svm(X, Z, selected, norm, margins=ones).W.nan_to_num(),
+    )
+    gamma = torch.from_numpy(rng.standard_normal((3, 3)))
+    z = 2.0**-11
+    for ratio in (0.3, 1e3, torch.inf):
+        base = solve_svm(X, Z, selected, norm, offsets=gamma, ratio=ratio)
+        found = solve_svm(x * X, z * Z, selected, norm, offsets=gamma, ratio=x * z * ratio)
+        assert_same(found, base, 1 / (x * z), x * z)
+
+
+@every_norm
+def test_gen_svm_and_a_bound_of_the_rank(norm):
+    X, Z, selected = gaussian(3, 4, 6, 2, seed=2)
+    attended = torch.zeros(2, 3, 4, dtype=torch.bool)
+    attended[..., :2] = True
+    logs = torch.from_numpy(np.random.default_rng(4).standard_normal((2, 3, 4)))
+    x, z = 2.0**-45, 2.0**7
+    pairs = zip(
+        solve_gen_svm(x * X, z * Z, attended, logs, norm),
+        solve_gen_svm(X, Z, attended, logs, norm),
+        strict=True,
+    )
+    for found, base in pairs:
+        assert set(base.status) == {"solved"}
+        assert_same(found, base, 1 / (x * z), x * z)
+    found, base = (
+        solve_rank_constrained(*arrays, selected, 1) for arrays in ((x * X, z * Z), (X, Z))
+    )
+    assert_same(found, base, 1 / (x * z), x * z)

@@ -1,0 +1,424 @@
+"""Nothing depends on what a program may have set: torch's globals, memory order, a fork."""
+
+import dataclasses
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.attention.bias import causal_lower_right
+
+import attnsvm
+from attnsvm.config import GROUPS
+from attnsvm.theory import convergence_types, local_optima, optimal_mixture
+from tests.command import environment
+from tests.quick import quick
+
+
+@contextmanager
+def restored(get: Callable[[], Any], put: Callable[[Any], Any], value: Any) -> Iterator[None]:
+    before = get()
+    put(value)
+    try:
+        yield
+    finally:
+        put(before)
+
+
+def dtype(value: torch.dtype) -> Any:
+    return restored(torch.get_default_dtype, torch.set_default_dtype, value)
+
+
+@contextmanager
+def default_device() -> Iterator[None]:
+    torch.set_default_device("meta")
+    try:
+        yield
+    finally:
+        torch.set_default_device(None)
+
+
+def deterministic() -> Any:
+    get, put = torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms
+    return restored(get, put, True)
+
+
+SETTINGS: dict[str, Callable[[], Any]] = {
+    "float64": lambda: dtype(torch.float64),
+    "bfloat16": lambda: dtype(torch.bfloat16),
+    "meta": lambda: torch.device("meta"),
+    "default_device": default_device,
+    "autocast": lambda: torch.autocast("cpu", torch.bfloat16),
+    "inference": torch.inference_mode,
+    "no_grad": torch.no_grad,
+    "deterministic": deterministic,
+    "threads": lambda: restored(torch.get_num_threads, torch.set_num_threads, 3),
+    "errors": lambda: np.errstate(all="raise"),
+}
+
+
+@contextmanager
+def all_settings() -> Iterator[None]:
+    with ExitStack() as stack:
+        for setting in SETTINGS.values():
+            stack.enter_context(setting())
+        yield
+
+
+def state() -> list[Any]:
+    """Return all that a call must leave as it was."""
+    drawn = torch.get_rng_state().tolist(), random.getstate(), repr(np.random.get_state())  # noqa: NPY002
+    modes = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
+    modes += torch.is_autocast_enabled("cpu"), torch.are_deterministic_algorithms_enabled()
+    kinds = torch.get_default_dtype(), torch.get_default_device(), torch.get_num_threads()
+    return [drawn, modes, kinds, np.geterr()]
+
+
+DATA: dict[str, dict[str, Any]] = {
+    name: {"data": name, "trials": 2}
+    for name in GROUPS["data"]
+    if name not in ("file", "text", "pretrained", "classes", "contexts", "digits", "token_graph")
+}
+DATA |= {
+    "digits": {"data": "digits", "trials": 1, "n": 2},
+    "token_graph": {"data": "token_graph", "trials": 2, "head": "vocabulary"},
+    "text": {"data": "text", "trials": 1, "n": 2},
+    "classes": {"data": "classes", "trials": 2, "model": "linear"},
+    "contexts": {"data": "contexts", "trials": 2, "model": "linear"},
+}
+DATA |= {
+    head: {"data": "sphere", "trials": 2, "head": head, "n": 2, "T": 3, "d": 3}
+    for head in GROUPS["head"]
+    if head != "vocabulary"
+}
+DATA["quadratic"] |= {"lam": 0.5}
+DATA |= {
+    model: {"data": "sphere", "trials": 2, "model": model, "n": 2, "T": 3, "d": 3}
+    for model in ("self_attention", "sequence")
+}
+
+
+def parts(result: Any) -> list[Any]:
+    """Return the tensors and numbers of a result, in order."""
+    if isinstance(result, dict):
+        return [part for value in result.values() for part in parts(value)]
+    if isinstance(result, list | tuple):
+        return [part for value in result for part in parts(value)]
+    if hasattr(result, "__dataclass_fields__"):
+        skipped = "solve_time_s", "minimised", "model", "loss", "head"
+        return parts({n: v for n, v in vars(result).items() if n not in skipped})
+    return [] if callable(result) else [result]
+
+
+def tiny(**options: Any) -> attnsvm.ProblemBatch:
+    return attnsvm.sample(**{"n": 2, "T": 3, "d": 3, "trials": 2, "seed": 4} | options)
+
+
+def trained(optimizer: str, rule: str, **options: Any) -> Any:
+    steps = {"steps": 3} if optimizer != "regularization_path" else {}
+    return attnsvm.train(tiny(), rule, optimizer, **steps, **options)
+
+
+def compared() -> list[Any]:
+    """Return all that follows from trained weights."""
+    batch = tiny()
+    path = trained("normalized_gd", "w", lr=1.0)
+    selection = attnsvm.select_tokens(batch, path)
+    tokens = batch.X, batch.Z, selection.selected
+    results: list[Any] = [selection, path.status(), attnsvm.in_span(batch)]
+    solutions = {}
+    for norm in ("frobenius", "nuclear", "spectral", "max", "l1", "l1.75"):
+        solution = solutions[norm] = attnsvm.solve_svm(*tokens, norm)
+        results += [solution, attnsvm.margin_gap(path.W, solution)]
+        results.append(attnsvm.correlation(path.W, solution.W))
+        results.append(attnsvm.one_minus_correlation(path.W.numpy(), solution.W))
+    results += attnsvm.solve_gen_svm(batch.X, batch.Z, selection.attended, path.log_softmax)
+    results.append(attnsvm.solve_rank_constrained(*tokens, 1))
+    results.append(attnsvm.solve_least_norm(batch.X[0], [1.0, -1.0]))
+    results.append(attnsvm.svmeq(path.W, solutions["max"].W, path.W.mT))
+    results.append(attnsvm.in_cone(batch, selection.selected, 10.0))
+    results.append(convergence_types(batch, selection, path, solutions, "frobenius", 1.0))
+    return [*results, local_optima(batch), optimal_mixture(batch)]
+
+
+def layers() -> list[Any]:
+    model = attnsvm.Transformer(layers=2, heads=2, values="orthogonal", mlp=3, trained="all")
+    batch = tiny(model=model)
+    path = attnsvm.train_layers(batch, model, steps=3)
+    return [path, attnsvm.layer_problems(batch, path)]
+
+
+def own_module() -> Any:
+    """Return weights that torch's loop trains together with those of a module."""
+    batch = tiny(head="mlp")
+    return attnsvm.train(batch, steps=3)
+
+
+CASES: dict[str, Callable[[], Any]] = {"compared": compared, "layers": layers, "mlp": own_module}
+for name, options in DATA.items():
+    CASES[f"sample {name}"] = partial(attnsvm.sample, **options)
+for name in GROUPS["optimizer"]:
+    CASES[f"train {name}"] = partial(trained, name, "w")
+for name in ("normalized_gd", "momentum", "muon"):
+    CASES[f"train {name} kq"] = partial(trained, name, "kq", m=2)
+for start in ("zero", "uniform", "small", "cone", "balanced", "aligned"):
+    CASES[f"init {start}"] = partial(trained, "normalized_gd", "kq", init=start)
+CASES["torch"] = partial(trained, "adam", "w", compiled=False, gradient="direct")
+CASES["batches"] = partial(trained, "gd", "w", batch=1, order="shuffled")
+
+
+@cache
+def plain(case: str) -> list[Any]:
+    return parts(CASES[case]())
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "setting", [all_settings, *(pytest.param(s, marks=pytest.mark.full) for s in SETTINGS.values())]
+)
+def test_no_bit_depends_on_a_setting_and_none_is_changed(case, setting):
+    expected = plain(case)
+    with setting():
+        before = state()
+        result = parts(CASES[case]())
+        assert state() == before
+    for x, y in zip(result, expected, strict=True):
+        if isinstance(y, Tensor):
+            assert not x.is_inference()
+        np.testing.assert_array_equal(x, y, strict=True)
+
+
+def test_batches_of_inference_tensors_can_be_trained():
+    with torch.inference_mode():
+        batch = tiny()
+        X, Z, Y = batch.X.clone(), batch.Z.clone(), batch.Y.clone()
+        some = batch[0]
+    assert X.is_inference()
+    head = {"v": batch.head_parameters["v"]}
+    for given in (
+        attnsvm.ProblemBatch.of(X, Z, Y, seed=4, **head),
+        dataclasses.replace(batch, X=X),
+        some,
+    ):
+        path = attnsvm.train(given, compiled=False, steps=2, gradient="direct")
+        assert path.W.equal(
+            attnsvm.train(batch, compiled=False, steps=2, gradient="direct").W[: given.B]
+        )
+
+
+# --- arrays ---------------------------------------------------------------------------------------
+
+
+def fortran(array: np.ndarray) -> Any:
+    return np.asfortranarray(array)
+
+
+def backwards(array: np.ndarray) -> Any:
+    return array[..., ::-1].copy()[..., ::-1]
+
+
+def expanded(array: np.ndarray) -> Any:
+    padded = torch.from_numpy(np.concatenate([array, array], -1))
+    return padded.unsqueeze(0).expand(2, *padded.shape)[1][..., : array.shape[-1]]
+
+
+def transposed(array: np.ndarray) -> Any:
+    return torch.from_numpy(array.T.copy()).permute(*reversed(range(array.ndim)))
+
+
+def read_only(array: np.ndarray) -> Any:
+    array = array.copy()
+    array.flags.writeable = False
+    return array
+
+
+def negated(array: np.ndarray) -> Any:
+    """Return a view whose bit of the sign is pending."""
+    if array.dtype.kind != "f":
+        return array
+    view = torch.complex(torch.zeros(array.shape).double(), -torch.from_numpy(array)).conj().imag
+    assert view.is_neg()
+    return view
+
+
+ARRAYS: dict[str, Callable[[np.ndarray], Any]] = {
+    "fortran": fortran,
+    "backwards": backwards,
+    "expanded": expanded,
+    "transposed": transposed,
+    "read_only": read_only,
+    "big_endian": lambda array: array.astype(array.dtype.newbyteorder(">")),
+    "lists": lambda array: array.tolist(),
+    "tensors": lambda array: [torch.as_tensor(row) for row in array],
+    "unmasked": np.ma.asarray,
+    "frames": lambda array: pd.DataFrame(array) if array.ndim == 2 else array,
+    "parameter": lambda array: (
+        torch.nn.Parameter(torch.from_numpy(array)) if array.dtype.kind == "f" else array
+    ),
+    "negated": negated,
+}
+
+
+def entered(of: Callable[[np.ndarray], Any]) -> list[Any]:
+    """Return what all public functions make of arrays."""
+    batch = tiny(trials=3)
+    X, Z, Y, v = (x.numpy() for x in (batch.X, batch.Z, batch.Y, batch.head_parameters["v"]))
+    mask = np.ones(X.shape[:3], dtype=bool)
+    own = attnsvm.ProblemBatch.of(of(X), of(Z), of(Y), of(mask), v=of(v))
+    path = attnsvm.train(own, steps=2, lr=1.0)
+    tokens = np.array([[0, 1], [1, 2], [2, 0]])
+    given = of(X), of(Z), of(tokens)
+    solution = attnsvm.solve_svm(*given, mask=of(mask), offsets=of(Y), ratio=of(Y[:, 0] ** 2))
+    W, logits = path.W.numpy(), path.log_softmax.numpy()
+    start = of(W) if hasattr(of(W), "ndim") else W
+    results = [own, path, solution, attnsvm.train(own, init=start, steps=1)]
+    results.append(attnsvm.solve_svm(*given, "nuclear", margins=of(np.full((3, 4), 2.0))))
+    results += attnsvm.solve_gen_svm(of(X), of(Z), of(logits > -1.1), of(logits))
+    results.append(attnsvm.solve_rank_constrained(*given, 1))
+    results.append(attnsvm.solve_least_norm(of(X), of(np.ones((3, 2)))))
+    results.append(attnsvm.solve_least_norm((of(X[0]), of(X[1])), of(np.ones((2, 3)))))
+    for function in (attnsvm.correlation, attnsvm.one_minus_correlation):
+        results.append(function(of(W), of(W.mT.copy())))
+    plain = attnsvm.solve_svm(X, Z, tokens)
+    results.append(attnsvm.margin_gap(of(W), plain))
+    results.append(attnsvm.svmeq(of(W), of(W.mT.copy()), of(W[::-1].copy())))
+    results.append(attnsvm.in_cone(own, of(tokens), 10.0))
+    return results
+
+
+@pytest.mark.parametrize("kind", ARRAYS)
+def test_arrays_of_every_kind_are_their_numbers(kind):
+    results, expected = parts(entered(ARRAYS[kind])), parts(entered(lambda array: array))
+    for x, y in zip(results, expected, strict=True):
+        detached = x.detach() if isinstance(x, Tensor) else x
+        np.testing.assert_array_equal(detached, y)
+
+
+def test_fields_of_a_batch_in_any_order():
+    batch = tiny()
+    turned = {name: transposed(getattr(batch, name).numpy()) for name in ("X", "Z", "Y", "mask")}
+    assert not turned["X"].is_contiguous()
+    other = dataclasses.replace(batch, **turned)
+    assert attnsvm.train(other, steps=2).W.equal(attnsvm.train(batch, steps=2).W)
+    assert other[::2].X.is_contiguous()
+
+
+def test_files_in_any_order(tmp_path):
+    batch = tiny()
+    arrays = {name: getattr(batch, name).numpy() for name in ("X", "Z", "Y", "mask")}
+    W = {"W0": batch.X[:, :, 0].mT.numpy() @ batch.Z.numpy(), "seeds": batch.seeds.numpy()}
+    results = []
+    for name, of in (
+        ("plain", lambda array: array),
+        ("other", fortran),
+        ("big", ARRAYS["big_endian"]),
+    ):
+        data, start = tmp_path / f"{name}.npz", tmp_path / f"{name}_W.npz"
+        np.savez(data, **{key: of(array) for key, array in arrays.items()})
+        np.savez(start, **{key: of(array) for key, array in W.items()})
+        batch = attnsvm.sample("file", path=str(data), seed=4)
+        results.append(attnsvm.train(batch, init="file", init_path=str(start), steps=2).W)
+    assert results[0].equal(results[1])
+    assert results[0].equal(results[2])
+
+
+PLAIN, DENSE = np.ones((2, 3, 3)), torch.ones(2, 3, 3, dtype=torch.float64)
+NOT_PLAIN: dict[str, Callable[[], Any]] = {
+    "masked": lambda: np.ma.masked_greater(PLAIN, 0),
+    "rows": lambda: [np.ma.masked_greater(row, 0) for row in PLAIN],
+    "complex": lambda: PLAIN + 0j,
+    "objects": lambda: np.full(PLAIN.shape, None),
+    "words": lambda: PLAIN.astype(str),
+    "sparse": DENSE.to_sparse,
+    "csr": DENSE.to_sparse_csr,
+    "meta": lambda: DENSE.to("meta"),
+    "nested": lambda: torch.nested.nested_tensor([DENSE, DENSE]),
+    "jagged": lambda: torch.nested.nested_tensor([DENSE, DENSE], layout=torch.jagged),
+    "quantized": lambda: torch.quantize_per_tensor(DENSE.float(), 0.1, 0, torch.qint8),
+    "masked_tensor": lambda: torch.masked.masked_tensor(DENSE, DENSE > 0),
+    "bias": lambda: causal_lower_right(2, 3),
+    "fake": lambda: FakeTensorMode().from_tensor(DENSE),
+    "subclass": lambda: DENSE.as_subclass(Subclass),
+    "lazy": torch.nn.UninitializedParameter,
+}
+
+
+class Subclass(Tensor):
+    """Stands for any other one."""
+
+
+ENTRIES: dict[str, Callable[[Any], Any]] = {
+    "X": lambda X: attnsvm.ProblemBatch.of(X, X, X),
+    "field": lambda X: dataclasses.replace(tiny(), X=X),
+    "solve_svm": lambda X: attnsvm.solve_svm(X, X, X),
+    "solve_least_norm": lambda X: attnsvm.solve_least_norm(X, X),
+    "correlation": lambda X: attnsvm.correlation(X, X),
+    "B": lambda X: attnsvm.correlation(np.eye(3), X),
+    "svmeq": lambda X: attnsvm.svmeq(X, X, X),
+    "margin_gap": lambda X: attnsvm.margin_gap(X, attnsvm.solve_svm(*tokens_of(tiny()))),
+    "init": lambda X: attnsvm.train(tiny(), init=X, steps=1),
+    "in_cone": lambda X: attnsvm.in_cone(tiny(), X, 0.0),
+    "attention": lambda X: attnsvm.nn.attention(X, X, X),
+    "attn_mask": lambda X: attnsvm.nn.attention(*[torch.ones(3, 3)] * 3, X),
+    "softmax": attnsvm.nn.softmax_exact,
+}
+
+
+def tokens_of(batch: attnsvm.ProblemBatch) -> Any:
+    return batch.X, batch.Z, batch.mask.int().argmax(-1)
+
+
+@pytest.mark.parametrize("kind", NOT_PLAIN)
+@pytest.mark.parametrize("entry", ENTRIES)
+@pytest.mark.filterwarnings("ignore")
+def test_what_is_not_plain_numbers_is_refused(entry, kind):
+    array = NOT_PLAIN[kind]()
+    if not isinstance(array, Tensor) and entry in ("attention", "attn_mask", "softmax"):
+        pytest.skip("takes tensors only")
+    if (entry, kind) in (("attn_mask", "bias"), ("attention", "meta"), ("softmax", "meta")):
+        pytest.skip("has values")
+    with pytest.raises(ValueError, match=r": .*must (be|have)"):
+        ENTRIES[entry](array)
+
+
+FORKED = """
+import multiprocessing, torch, attnsvm
+
+def work(n):
+    batch = attnsvm.sample(n=n, T=40, d=20, trials=30)
+    path = attnsvm.train(batch, steps=2)
+    selection = attnsvm.select_tokens(batch, path)
+    summaries = selection.summary(), path.status(), batch.scores(), batch[:3]
+    few = batch.X[:2], batch.Z[:2], selection.selected[:2]
+    attnsvm.margin_gap(path.W[:2], attnsvm.solve_svm(*few))
+    attnsvm.correlation(torch.ones(50, 300, 300), torch.ones(300, 300))
+    q = torch.ones(64, 128, 32, requires_grad=True)
+    attnsvm.nn.attention(q, q, q).sum().backward()
+    attnsvm.train(attnsvm.sample(head="mlp", n=8, T=40, d=64, trials=20), steps=2)
+
+if __name__ == "__main__":
+    torch.set_num_threads(2)
+    torch.ones(1000, 1000).exp() @ torch.ones(1000, 1000)
+    {first}
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        pool.map(work, [10, 12])
+    assert torch.get_num_threads() == 2
+"""
+
+
+@pytest.mark.parametrize("first", quick("", "work(10)"))
+def test_no_function_waits_for_ever_in_a_forked_child(first, tmp_path):
+    """Its parent used threads of torch; `first`, also those of attnsvm."""
+    program = tmp_path / "forked.py"
+    program.write_text(FORKED.replace("{first}", first))
+    command = [sys.executable, str(program)]
+    subprocess.run(command, check=True, timeout=300, env=environment() | {"OMP_NUM_THREADS": "2"})
