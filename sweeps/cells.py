@@ -63,8 +63,10 @@ def columns(names: Iterable[str], taken: Iterable[str]) -> dict[str, str]:
     taken = set(taken)
     refused = {*taken, *(word for word, count in words.items() if count > 1)}
     short = {name: name.rpartition(".")[2] for name in (*SCHEMA, *own)}
-    return {name: name if short[name] in (taken if name in SCHEMA else refused) else short[name]
-            for name in names}  # fmt: skip
+    return {
+        name: name if short[name] in (taken if name in SCHEMA else refused) else short[name]
+        for name in names
+    }
 
 
 def differing(cells: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -155,8 +157,8 @@ class CellAxes:
     def with_rows(self, trials: pd.DataFrame) -> CellAxes:
         """Return the axes with those in which the rows of one instance differ, at the end."""
         rows = [name for name in key_columns(trials) if name != SEED]
-        found = tuple(name for name in rows if trials[name].nunique(dropna=False) > 1)
-        return dataclasses.replace(self, names=(*self.names, *found), of_rows=found)
+        differ = tuple(name for name in rows if trials[name].nunique(dropna=False) > 1)
+        return dataclasses.replace(self, names=(*self.names, *differ), of_rows=differ)
 
     @property
     def of_runs(self) -> tuple[str, ...]:
@@ -201,9 +203,19 @@ BEGIN, ROWS = "first seed of the run", "rows of an instance"
 """Columns beside those of the cell."""
 
 SEEDED = (
-    "sphere", "sphere_in_span", "orthonormal", "paths_far", "paths_near", "digits", "pretrained",
-    "prompt", "planted", "token_graph", "classes", "contexts",
-)  # fmt: skip
+    "sphere",
+    "sphere_in_span",
+    "orthonormal",
+    "paths_far",
+    "paths_near",
+    "digits",
+    "pretrained",
+    "prompt",
+    "planted",
+    "token_graph",
+    "classes",
+    "contexts",
+)
 """Options of `data` of which a seed alone gives the instance, whatever run it is in."""
 
 LARGEST = 2**53
@@ -248,21 +260,23 @@ def unrecorded(runs: pd.DataFrame, trials: pd.DataFrame, cell: Sequence[str]) ->
     Instances on record do not count, nor do those of an earlier run of the same cell.
     """
     counted: Counter[str] = Counter()
-    lacking = runs[~runs["state"].isin(FINISHED)]
-    sizes = lacking.reindex(columns=[SEED, "trials", "layers", "heads"])
+    missing_runs = runs[~runs["state"].isin(FINISHED)]
+    sizes = missing_runs.reindex(columns=[SEED, "trials", "layers", "heads"])
     sizes = sizes.apply(pd.to_numeric, errors="coerce")
     known = sizes[SEED].between(0, LARGEST) & sizes["trials"].between(0, LARGEST)
     if not known.any():
         return counted
-    lacking, sizes = lacking[known], sizes[known]
+    missing_runs, sizes = missing_runs[known], sizes[known]
     # an instance has one row; with a transformer layers times heads
-    model = lacking.get("model", pd.Series("", lacking.index))
+    model = missing_runs.get("model", pd.Series("", missing_runs.index))
     rows = (sizes["layers"] * sizes["heads"]).where(model == "transformer")
-    lacking = lacking.assign(**{BEGIN: _begin(lacking, runs), ROWS: rows.fillna(1.0)})
+    missing_runs = missing_runs.assign(
+        **{BEGIN: _begin(missing_runs, runs), ROWS: rows.fillna(1.0)}
+    )
     if len(trials):
         trials = trials.assign(**{BEGIN: _begin(trials, runs)})
     keys = [*cell, BEGIN]
-    for values, part in lacking.groupby(keys, dropna=False, sort=False):
+    for values, part in missing_runs.groupby(keys, dropna=False, sort=False):
         same = rows_of(trials, dict(zip(keys, values, strict=True)))
         seeds = np.unique(same[SEED]) if len(same) else np.array([], dtype=int)
         begin, count = part[[SEED, "trials"]].to_numpy(np.int64).T

@@ -65,8 +65,11 @@ def _table(frames: SweepFrames) -> list[str]:
         by.remove(name)
     types = {name: trials["convergence"].eq(name) for name in TYPES if "convergence" in trials}
     trials = trials.assign(**{name: here for name, here in types.items() if here.any()})
-    values = [name for name in shown.get("values", SHOWN["labels"])
-              if name in trials and trials[name].notna().any()]  # fmt: skip
+    values = [
+        name
+        for name in shown.get("values", SHOWN["labels"])
+        if name in trials and trials[name].notna().any()
+    ]
     rows = []
     for cell, part in groups(trials, by):
         known = [number(value, frames.axes.digits.get(name, 4)) for name, value in cell.items()]
@@ -120,17 +123,25 @@ def _aligned(rows: Sequence[Sequence[str]], axes: int) -> list[str]:
 def _help(frames: SweepFrames) -> list[str]:
     """Return a line on the most frequent status of a run and what changes it, or none."""
     statuses, axes, trials = frames.statuses, frames.axes.names, frames.trials
-    usual = {*trials.groupby("run")["status"].agg(lambda one: one.mode()[0])} if len(trials) else ()
-    status = next((one for one in statuses if one in usual and one in SHOWN["help"]), None)
+    usual = (
+        trials.groupby("run")["status"].agg(lambda column: column.mode()[0]) if len(trials) else ()
+    )
+    status = next((name for name in statuses if name in {*usual} & {*SHOWN["help"]}), None)
     if status is None:
         return []
-    values = {field: set(frames.runs[name].dropna().astype(str).str.lower())
-              for name, field in frames.typed.items()}  # fmt: skip
+    values = {
+        field: set(frames.runs[name].dropna().astype(str).str.lower())
+        for name, field in frames.typed.items()
+    }
     lost = trials[trials["status"] == status]
     reason = lost["reason"].mode()[:1].tolist()
     verb, *words = SHOWN["help"].get("".join(reason), SHOWN["help"][status])
-    changes = [word for word in words
-               if values.get(word.partition("=")[0], set()) - {word.partition("=")[2]}]  # fmt: skip
+    pairs = [word.partition("=")[::2] for word in words]
+    changes = [
+        word
+        for word, (field, value) in zip(words, pairs, strict=True)
+        if values.get(field, set()) - {value}
+    ]
     ways = [f"{verb} {' or '.join(changes)}"] if changes else []
     y = next((name for name in SHOWN["labels"] if name in lost and lost[name].notna().any()), None)
     if axes and y:

@@ -1,27 +1,36 @@
-"""A table of statistics as a grid of panels: curves, points, stacked bars and maps.
+"""A tidy table as panels of curves, stacked bars or a map, drawn by seaborn in our style.
 
 The table has a row for each point: x, a statistic, the ends `low` and `high` of its interval, and
 `used`, the number of instances. Nothing is computed here.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import cycle
+from itertools import cycle, islice
 from typing import Any, Literal
 
+import matplotlib as mpl
 import numpy as np
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from . import notation, style
 from .cells import CellAxes, groups, rows_of
 
-Look = Mapping[str, Any]
-"""How a curve or a part of a bar is drawn, as arguments of matplotlib."""
+BANDS = {("low", "high"): 0.18}
+"""Columns with the ends of a band -> its opacity."""
 
-Mark = Callable[[Axes, pd.DataFrame, str, str, Look], None]
-"""Draws the rows of a curve: axes, rows in the order of x, names of x and statistic, look."""
+QUARTILES = {("q25", "q75"): 0.09}
+
+WHISKERS = {("low", "high"): 0.7}
+"""Columns with the ends of a bar -> its width in points."""
+
+THEME = r"^(axes|figure|font|grid|hatch|legend|lines|mathtext|patch|xtick|ytick)\."
+"""Settings of matplotlib that seaborn would replace by its own."""
 
 
 @dataclass(frozen=True)
@@ -52,153 +61,157 @@ def panels_of(*quantities: str) -> dict[str, Panel]:
 def named(column: "pd.Series[Any]", names: Mapping[Any, str]) -> "pd.Series[Any]":
     """Return the names of a column's values, in the order of `names`; others follow unchanged."""
     words = column.astype(object).map(lambda value: names.get(value, style.plain(value)))
-    found = set(words)
-    known = [name for name in dict.fromkeys(names.values()) if name in found]
-    return words.astype(pd.CategoricalDtype([*known, *sorted(found - set(known))]))
+    present = set(words)
+    known = [name for name in dict.fromkeys(names.values()) if name in present]
+    return words.astype(pd.CategoricalDtype([*known, *sorted(present - set(known))]))
 
 
 def labels(
     axes: CellAxes, table: pd.DataFrame, keys: Sequence[str], short: bool = False
 ) -> "pd.Series[Any]":
-    """Return the label of each row's combination of `keys`, as categories in their order, W first.
+    """Return the label of each row's combination of `keys`, as categories in their order.
 
     `short`: the values only. The number of steps is named only where it tells cells apart.
     """
     rest = [key for key in keys if key != "steps"]
     if rest and len(table[rest].drop_duplicates()) == len(table[[*keys]].drop_duplicates()):
         keys = rest
+    word = notation.values if short else notation.label
     words = pd.Series("", index=table.index, dtype=object)
-    order = {"": None} if table.empty else dict[str, None]()
+    places = {"": (0,)} if table.empty else dict[str, tuple[int, ...]]()
     for cell, part in groups(table, keys):
-        word = (notation.values if short else notation.label)(axes, cell)
-        words[part.index] = word
-        order[word] = None
-    of_factors = notation.RULES["kq"]
-    return words.astype(pd.CategoricalDtype(sorted(order, key=lambda name: of_factors in name)))
+        name = word(axes, cell)
+        words[part.index] = name
+        places[name] = tuple(notation.place(key, value) for key, value in cell.items())
+    return words.astype(pd.CategoricalDtype(sorted(places, key=places.__getitem__)))
 
 
 def values_of(table: pd.DataFrame, name: str) -> list[Any]:
-    """Return the distinct values of a column, all its categories if it has any; [None] if none."""
-    if not name or name not in table:
-        return [None]
+    """Return the distinct values of a column, all its categories if it has any; [""] if none."""
+    if name not in table:
+        return [""]
     if isinstance(table[name].dtype, pd.CategoricalDtype):
-        return list(table[name].cat.categories) or [None]
-    return list(dict.fromkeys(table[name])) or [None]
+        return list(table[name].cat.categories) or [""]
+    return list(dict.fromkeys(table[name])) or [""]
 
 
-def looks_of(names: Sequence[Any], **more: Any) -> dict[Any, Look]:
-    """Return the colour and marker of each of the names in order, and `more` of all of them.
-
-    Markers repeat after seven.
-    """
-    markers = dict(zip(names, cycle(style.MARKERS), strict=False))
-    return {name: {"color": colour, "marker": markers[name], **more}
-            for name, colour in style.colours(names).items()}  # fmt: skip
-
-
-def looks_of_pairs(axes: CellAxes, table: pd.DataFrame, keys: Sequence[str]) -> dict[str, Look]:
-    """Return the look of each label of `keys`: dashed in the published arithmetic.
-
-    Both arithmetics of a cell have one colour.
-    """
-    names, others = labels(axes, table, keys), [key for key in keys if key != "gradient"]
-    looks = looks_of(list(names.cat.categories))
-    if others and len(others) < len(keys):
-        colours = labels(axes, table, others)
-        of = looks_of(list(colours.cat.categories))
-        for name, rows in table.groupby(names, observed=True):
-            line = "--" if rows["gradient"].iloc[0] == "direct" else "-"
-            looks[str(name)] = {**of[colours[rows.index[0]]], "linestyle": line}
-    return looks
-
-
-def facets(
+def curves(
     table: pd.DataFrame,
     x: str,
-    statistic: str,
+    y: str,
     *,
     hue: str = "",
+    dash: str = "",
     row: str = "",
     col: str = "",
     panels: Panel | Mapping[Any, Panel] | None = None,
-    looks: Mapping[Any, Look] | None = None,
+    palette: Mapping[Any, str] | None = None,
+    bands: Mapping[tuple[str, str], float] = BANDS,
+    whiskers: Mapping[tuple[str, str], float] | None = None,
+    joined: bool = True,
+    widen: float = 0.3,
     x_label: str = "",
     log_x: bool = False,
     ticks: Iterable[float] = (),
-    apart: float = 0.0,
+    offset: float = 0.0,
     height: float = 1.7,
-    share_x: bool | Literal["row", "col"] = "col",
-    mark: Mark | None = None,
-    nothing: str = "no certified instance",
-    title: str | None = None,
-    also: Mapping[str, Look] | None = None,
-    make: Callable[[float, float], Figure] = style.figure,
-) -> tuple[Figure, np.ndarray]:
-    """Return a figure and its grid of panels (rows, columns), with a curve for each value of `hue`.
+    extra: Mapping[str, Mapping[str, Any]] | None = None,
+    fig: Figure | None = None,
+) -> Figure:
+    """Return a figure: a grid of panels (rows, columns), with curves in colours and dashes.
 
-    `hue`, `row` and `col` are columns of words (see `labels`, `named`): categories are all shown,
-    in their order, other values in that of the table. Rows with `used` = 0 and without the
-    statistic are not drawn. `panels` are the vertical axes: one for all, or one for each quantity,
-    the values of `row` or `col`, in their order; those of a quantity are the same.
+    `hue`, `dash`, `row` and `col` are columns of words (see `labels`, `named`): categories are all
+    shown, in their order, other values in that of the table. Rows with `used` = 0 and without y are
+    not drawn. `panels` are the vertical axes: one for all, or one for each quantity, the values of
+    `row` or `col`, in their order; those of a quantity are the same.
 
-    The x axis is logarithmic with `log_x`, with 0 at its left end, or has `ticks` at these values;
-    along it, curves are `apart` by so much that equal ones are seen. `height` is that of a panel in
-    inches: one panel fits a column of text, several the width of the page. `mark` draws a curve, as
-    in `looks`; by default `curve` in colours of the palette. `nothing` is what an empty panel says,
-    `title` that of the legend, `also` are its further entries; `make` returns an empty figure of a
-    width and height.
+    `bands` and `whiskers` are the columns with the ends of intervals, with the opacity of a band
+    and the width of a bar; points are `joined` by a line. Each curve is `widen` points wider than
+    the next one, so that equal ones are seen, and `offset` beside it. The x axis is logarithmic
+    with `log_x`, 0 at its left end, and has `ticks` at these values. `height` is that of a panel in
+    inches: one panel fits a column of text, several the width of the page. `extra` are further
+    entries of the legend as arguments of `Line2D`; `fig` is an empty figure.
     """
+    import seaborn.objects as so  # takes a second
+
     quantities = panels if isinstance(panels, Mapping) else {}
-    mark = mark or curve
-    rows, columns = (values_of(table, name) for name in (row, col))
-    by_row, by_col = (bool(quantities) and set(v) <= set(quantities) for v in (rows, columns))
+    common = panels if isinstance(panels, Panel) else Panel()
+    rows, columns = values_of(table, row), values_of(table, col)
+    hues, dashes = values_of(table, hue), values_of(table, dash)
+    by_row, by_col = (bool(quantities) and {*part} <= {*quantities} for part in (rows, columns))
     rows = [name for name in quantities if name in rows] if by_row else rows
     columns = [name for name in quantities if name in columns] if by_col else columns
-    hues = values_of(table, hue)
-    looks = looks or looks_of(hues)
-    names = [str(name) for name in hues] if len(hues) > 1 or title is not None else []
-    fig = make(style.width_of(len(columns)), height * len(rows) + 0.35)
-    grid = fig.subplots(
-        len(rows), len(columns), squeeze=False, sharex=share_x,
-        sharey="row" if by_row else "col" if by_col else True,
-    )  # fmt: skip
-    known = {"used", statistic} <= set(table)
-    shown = table[(table["used"] > 0) & table[statistic].notna()] if known else table.iloc[:0]
+    known = {"used", y} <= set(table)
+    points = table[(table["used"] > 0) & table[y].notna()] if known else table.iloc[:0]
+    roles = {"row": row, "col": col, "hue": hue, "dash": dash}
+    points = points.assign(**{role: points.get(name, "") for role, name in roles.items()})
+    points["fill"] = points["hue"].astype(object).where(points["dash"] == dashes[0], "open")
+    every = max(points[x].nunique() // 8, 1)
+    place = points["hue"].map({value: k for k, value in enumerate(hues)}).astype(float)
+    points[x] = points[x].astype(float) + offset * (place - (len(hues) - 1) / 2)
+    colours = palette or style.colours(hues)
+    looks: dict[str, list[Any]] = {
+        "color": [colours[value] for value in hues],
+        "marker": [*islice(cycle(style.MARKERS), len(hues))],
+        "linewidth": [1.2 + widen * min(k, 4) for k in reversed(range(len(hues)))],
+    }
+    solid = {"fillcolor": [*looks["color"], "white"], "linewidth": [*looks["linewidth"], 1.2]}
+    fig = fig or style.figure(1, 1)
+    fig.set_size_inches(style.width_of(len(columns)), height * len(rows) + 0.35)
+    mapped = {"color": "hue", "marker": "hue", "linestyle": "dash", "group": "dash"}
+    plot = so.Plot(points, x=x, y=y, **mapped, **dict.fromkeys(solid, "fill"))
+    plot = plot.facet(col="col", row="row", order={"col": columns, "row": rows})
+    plot = plot.share(x=True, y="row" if by_row else "col" if by_col else True)
+    scales = {name: so.Nominal(looks[name], order=hues) for name in ("color", "marker")}
+    scales |= {name: so.Nominal(of, order=[*hues, "open"]) for name, of in solid.items()}
+    scales["linestyle"] = so.Nominal([*islice(cycle(style.DASHES), len(dashes))], order=dashes)
+    for (low, high), opacity in bands.items() if len(points) else ():
+        if low in points:
+            plot = plot.add(so.Band(alpha=opacity, edgewidth=0), ymin=low, ymax=high, legend=False)
+    for (low, high), width in (whiskers or {}).items() if len(points) else ():
+        bar = so.Range(linewidth=width, linestyle="-", alpha=1 if width < 2 else 0.4)
+        plot = plot.add(bar, ymin=low, ymax=high, legend=False)
+    if joined:
+        mark = so.Line(edgewidth=0.8, artist_kws={"markevery": every})
+    else:
+        mark = so.Dot(pointsize=3, edgewidth=0, alpha=1 if whiskers else 0.6)
+    if len(points):
+        plot = plot.add(mark, legend=False)
+    with warnings.catch_warnings():
+        # seaborn 0.13 passes an argument that pandas 3 deprecates
+        warnings.simplefilter("ignore", pd.errors.Pandas4Warning)
+        plot.scale(**scales).theme(mpl.rcParams.find_all(THEME)).on(fig).plot()
+    grid = np.reshape(fig.axes, (len(rows), len(columns)))
     for (i, j), ax in np.ndenumerate(grid):
-        here = {row: rows[i], col: columns[j]}
-        part = rows_of(shown, {name: value for name, value in here.items() if value is not None})
-        for k, value in enumerate(hues):
-            points = part if value is None else part[part[hue] == value]
-            points = points.assign(**{x: points[x] + apart * (k - (len(hues) - 1) / 2)})
-            label = {"label": value} if names else {}
-            if len(points):
-                mark(ax, points.sort_values(x), x, statistic, label | dict(looks[value]))
-        if part.empty:
-            axis = quantities.get(rows[i] if by_row else columns[j], Panel())
-            style.empty(ax, (len(shown) and axis.nothing) or nothing)
-        words = [None if by_row else rows[i], None if by_col else columns[j]]
-        if all(words) or (words[0] and j == 0) or (words[1] and i == 0):
-            style.heading(ax, ", ".join(map(str, filter(None, words))))
-    for (i, j), ax in np.ndenumerate(grid):  # after all curves: panels share axes
-        one = quantities.get(rows[i] if by_row else columns[j], panels)
-        _scale(ax, one if isinstance(one, Panel) else Panel(), labelled=by_col or j == 0)
-        _x_scale(ax, shown[x], log_x, ticks)
-        if i == len(rows) - 1:
-            ax.set_xlabel(x_label)
-    if names:
-        for name, look in (also or {}).items():
-            grid[-1, -1].plot([], [], label=name, **look)
-        style.legend(fig, grid.flat, title)
-    return fig, grid
+        panel = quantities.get(rows[i] if by_row else columns[j], common)
+        if rows_of(points, {"row": rows[i], "col": columns[j]}).empty:
+            style.empty(ax, (len(points) and panel.nothing) or "no instance")
+        words = ["" if by_row else rows[i], "" if by_col else columns[j]]
+        new = all(words) or (words[0] and j == 0) or (words[1] and i == 0)
+        style.heading(ax, ", ".join(filter(None, map(str, words))) if new else "")
+        ax.set_ylabel(panel.label if by_col or j == 0 else "", visible=True)
+        ax.set_xlabel(x_label if i == len(rows) - 1 else "")
+        _scale(ax, panel)
+        _x_scale(ax, points[x], log_x, ticks)
+    line = {"linestyle": "-" if joined else ""}
+    entries = {
+        str(value): dict(zip(looks, look, strict=True)) | line
+        for value, *look in zip(hues, *looks.values(), strict=True)
+        if len(hues) > 1 and value
+    }
+    if len(dashes) > 1:
+        ink = [{"color": style.INK, "linestyle": kind} for kind in style.DASHES]
+        entries |= dict(zip(map(str, dashes), ink, strict=False))
+    entries |= extra or {}
+    style.legend(fig, {name: Line2D([], [], **look) for name, look in entries.items()})
+    return fig
 
 
-def _scale(ax: Axes, panel: Panel, labelled: bool) -> None:
-    if labelled:
-        ax.set_ylabel(panel.label)
+def _scale(ax: Axes, panel: Panel) -> None:
     if panel.scale == "log":
         style.log_axis(ax.yaxis)
     elif panel.scale == "share":
-        style.share_axis(ax, ax.get_ylabel())
+        style.share_axis(ax)
     elif panel.scale == "from_zero":
         ax.set_ylim(bottom=0)
     if panel.line is not None:
@@ -209,40 +222,11 @@ def _x_scale(ax: Axes, x: "pd.Series[float]", log: bool, ticks: Iterable[float])
     if log and (x > 0).any():
         if (x == 0).any():
             style.log_axis_from_zero(ax, x)
-        else:
-            ax.set_xscale("log")
-    elif not log:
-        style.ticks_at(ax, ticks)
-
-
-# --- marks ----------------------------------------------------------------------------------------
-
-
-def curve(ax: Axes, rows: pd.DataFrame, x: str, statistic: str, look: Look) -> None:
-    """Draw a line with the band of its interval; a light band of quartiles if look says so."""
-    look = dict(look)
-    bands = {("q25", "q75"): 0.09} if look.pop("quartiles", False) else {}
-    bands |= {("low", "high"): 0.18} if "low" in rows else {}
-    for ends, alpha in bands.items():  # no band at points without an interval
-        across, low, high = rows[[x, *ends]].to_numpy(float).T
-        ax.fill_between(across, low, high, color=look["color"], alpha=alpha, linewidth=0)
-    ax.plot(rows[x], rows[statistic], markevery=max(len(rows) // 8, 1), **look)
-
-
-def whiskers(ax: Axes, rows: pd.DataFrame, x: str, statistic: str, look: Look) -> None:
-    """Draw points, joined by a line, with their intervals as bars: finite ones."""
-    ends = np.abs(rows[["low", "high"]].to_numpy(float).T - rows[statistic].to_numpy(float))
-    ends = np.where(np.isfinite(ends).all(axis=0), ends, 0.0)
-    ax.errorbar(rows[x], rows[statistic], ends, **{"capsize": 2, **look})
-
-
-def points(ax: Axes, rows: pd.DataFrame, x: str, statistic: str, look: Look) -> None:
-    """Draw a point for each row, the paler the more there are."""
-    alpha = float(np.clip(8 / np.sqrt(len(rows)), 0.2, 0.8))
-    ax.plot(rows[x], rows[statistic], alpha=alpha, rasterized=True, **{**look, "linestyle": ""})
-
-
-# --- bars and maps --------------------------------------------------------------------------------
+            return
+        style.log_axis(ax.xaxis)
+        if x.max() > 200 * x.min():
+            return
+    style.ticks_at(ax, ticks)
 
 
 def stacked(
@@ -250,65 +234,80 @@ def stacked(
     table: pd.DataFrame,
     at: str,
     kind: str,
-    looks: Mapping[str, Look],
-    *,
-    horizontal: bool = False,
-    least: float = 2.0,
-) -> list[Any]:
+    looks: Mapping[str, Mapping[str, str]],
+    lying: bool = False,
+    least: float = 0.06,
+) -> None:
     """Stack the column `share` of the kinds, a bar for each value of the column `at`.
 
-    `looks` are the kinds in order; a look may name them by `label` and the colour of numbers by
-    `ink`. Bars lie if `horizontal`. Shares from `least` on have their `count` written into them.
-    Returns the values of `at` in the order of the bars.
+    `looks` are the kinds in order: color, hatch, `label`, and `ink`, the colour of numbers. Kinds
+    that are not there are left out unless `always` is true. Shares from `least` on have their
+    `count` written into them. Seaborn has no hatched bars.
     """
-    values = values_of(table, at)
-    places, start = np.arange(len(values), dtype=float), np.zeros(len(values))
-    for name, given in looks.items():
-        rows = table[table[kind] == name].groupby(at, observed=True)[["share", "count"]].sum()
-        rows = rows.reindex(values).fillna(0.0)
-        if not rows["count"].any() and not given.get("always"):
+    names = values_of(table, at)
+    sums = table.groupby([kind, at], observed=True)[["share", "count"]].sum()
+    start = np.zeros(len(names))
+    for name, look in looks.items():
+        rows = sums.reindex([(name, value) for value in names]).fillna(0.0)
+        if not (rows["count"].any() or look.get("always")):
             continue
-        look = {"label": name.replace("_", " ")} | dict(given)
-        ink = look.pop("ink", "black")
-        look.pop("always", None)
-        share = rows["share"].to_numpy(float)
-        drawn = (ax.barh if horizontal else ax.bar)(places, share, 0.8, start, **look)
-        counts = rows["count"].map("{:.0f}".format).where(share >= least, "")
-        ax.bar_label(drawn, counts, label_type="center", fontsize=6.5, color=ink)
-        start = start + share
+        parts = (ax.barh if lying else ax.bar)(
+            range(len(names)),
+            rows["share"],
+            0.8,
+            start,
+            color=look["color"],
+            hatch=look.get("hatch", ""),
+            label=look.get("label", name.replace("_", " ")),
+            edgecolor="white",
+            linewidth=0.6,
+        )
+        counts = rows["count"].map("{:.0f}".format).where(rows["share"] >= least, "")
+        ink = look.get("ink", "black")
+        ax.bar_label(parts, counts, label_type="center", fontsize=6.5, color=ink)
+        start += rows["share"].to_numpy()
+    (ax.set_yticks if lying else ax.set_xticks)(range(len(names)), names)
     ax.grid(False)
-    return values
 
 
 def bars(
     table: pd.DataFrame,
     at: str,
     kind: str,
-    looks: Mapping[str, Look],
+    looks: Mapping[str, Mapping[str, str]],
     *,
     col: str = "",
     x_label: str = "",
     y_label: str = "share of instances",
     least: float = 0.06,
-) -> tuple[Figure, np.ndarray]:
-    """Return a figure and its row of panels, one for each value of `col`, with `stacked` bars."""
+) -> Figure:
+    """Return a figure of a panel for each value of `col`, with `stacked` bars."""
     columns = values_of(table, col)
     fig = style.figure(style.width_of(len(columns)), 2.2)
-    (grid,) = fig.subplots(1, len(columns), squeeze=False, sharey=True)
-    for ax, column in zip(grid, columns, strict=True):
-        here = table if column is None else table[table[col] == column]
-        names = stacked(ax, here, at, kind, looks, least=least)
-        long = max((len(line) for name in names for line in str(name).split("\n")), default=0) > 7
-        ax.set_xticks(range(len(names)), names, **({"rotation": 40, "ha": "right"} if long else {}))
+    for ax, column in zip(
+        fig.subplots(1, len(columns), sharey=True, squeeze=False)[0], columns, strict=True
+    ):
+        stacked(ax, rows_of(table, {col: column}), at, kind, looks, least=least)
+        style.share_axis(ax)
+        style.heading(ax, str(column))
         ax.set_xlabel(x_label)
-        if column is not None:
-            style.heading(ax, str(column))
-    style.share_axis(grid[0], y_label)
-    style.legend(fig, grid, handlelength=1.3)
-    return fig, grid
+        if max(len(line) for name in values_of(table, at) for line in str(name).split("\n")) > 7:
+            ax.tick_params("x", rotation=40)
+    fig.axes[0].set_ylabel(y_label)
+    style.legend(fig, entries_of(*fig.axes))
+    return fig
 
 
-def matrix(
+def entries_of(*axes: Axes) -> dict[str, Artist]:
+    """Return the entries of the legends of panels, each once."""
+    return {
+        name: handle
+        for ax in axes
+        for handle, name in zip(*ax.get_legend_handles_labels(), strict=True)
+    }
+
+
+def heatmap(
     ax: Axes, table: pd.DataFrame, row: str, col: str, value: str, text: str = "", **look: Any
 ) -> None:
     """Draw a column of a table as a map of colours over two others.
@@ -316,17 +315,17 @@ def matrix(
     The first row is at the top, NaN fields are empty, and `text` is a column of what is written
     into the fields. `look` are arguments of `seaborn.heatmap`.
     """
-    import seaborn  # takes a second
+    import seaborn
 
     fields, texts = (
         table.pivot_table(name, row, col, aggfunc="first", dropna=False, observed=False)
         for name in (value, text or value)
     )
-    given: dict[str, Any] = {"cmap": "viridis", "cbar": False}
+    usual: dict[str, Any] = {"cmap": "viridis", "cbar": False}
+    usual |= {"xticklabels": [*fields.columns], "yticklabels": [*fields.index]}
     if text:
-        given |= {"annot": texts.to_numpy(), "fmt": "", "annot_kws": {"fontsize": 6}}
-    ticks = {"xticklabels": [*fields.columns], "yticklabels": [*fields.index]}
-    seaborn.heatmap(fields.astype(float), ax=ax, **given | ticks | look)
+        usual |= {"annot": texts.to_numpy(), "fmt": "", "annot_kws": {"fontsize": 6}}
+    seaborn.heatmap(fields.astype(float), ax=ax, **usual | look)
     ax.grid(False)
     ax.set(xlabel="", ylabel="")
     ax.tick_params(length=0, rotation=0, labelsize=7)

@@ -18,8 +18,7 @@ from attnsvm.record.folder import read_solutions
 
 from .aggregate import SweepFrames
 from .aggregate import load as frames_of
-from .chart import Chart, Tables, answer, asked, shown
-from .chart.question import chosen_rows
+from .chart import Chart, Tables, chart_of, chosen_rows, spec_of
 
 log = logging.getLogger(__name__)
 
@@ -106,16 +105,16 @@ class LoadedSweep(Summarized):
         Parameters
         ----------
         x, y, **parts
-            The fields of `sweeps.chart.Question`: x, y, hue, col and row are columns of `trials` or
-            fields of the config; with x="step", y is a quantity of `history`.
+            The fields of `sweeps.chart.ChartSpec`: x, y, hue, col and row are columns of `trials`
+            or fields of the config; with x="step", y is a quantity of `history`.
 
         Raises
         ------
         ChartError
-            If the question cannot be answered; the message says what it must be.
+            If it cannot be drawn; the message says what it must be.
         """
         remarks = [self.frames.not_shown, self.frames.versions, self.frames.left_out]
-        return answer(self._tables, asked(x, y, parts), remarks)
+        return chart_of(self._tables, spec_of(x, y, parts), remarks)
 
     def chosen(self, where: Mapping[str, str]) -> SweepFrames:
         """Return the records of the instances with these values of columns.
@@ -144,7 +143,7 @@ class LoadedSweep(Summarized):
         numpy.ndarray of matplotlib.axes.Axes
             One for each value of row and col; a notebook shows their figure.
         """
-        return shown(self.chart(x, y, **parts))
+        return self.chart(x, y, **parts).show()
 
     def summary(self) -> dict[str, Any]:
         """Return what was swept, and the runs and instances counted by how they ended."""

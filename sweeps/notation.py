@@ -27,6 +27,10 @@ UNITS: dict[str, str] = TABLES["units"]
 PANELS: dict[str, dict[str, Any]] = TABLES["panels"]
 MEASURED: dict[str, dict[str, str]] = TABLES["measured"]
 
+SVM_QUANTITIES = {f"one_minus_corr_{svm}": name for svm, name in SVMS.items()}
+SVM_COLOURS = {SVMS[svm]: colour for svm, colour in TABLES["colours"].items()}
+"""Quantity -> the solution that it compares with; solution -> its colour in all figures."""
+
 RULES = VALUES["parameterization"]
 """Parameterization -> what is trained."""
 
@@ -42,9 +46,13 @@ def label(axes: CellAxes, cell: Mapping[str, Any]) -> str:
 
 def values(axes: CellAxes, cell: Mapping[str, Any]) -> str:
     """Return what the values of a cell are called in a figure: `4, exact`."""
-    numbers = {name: number(one, axes.digits.get(name, DIGITS)) for name, one in cell.items()}
-    words = {name: VALUES.get(name, {}).get(one) for name, one in cell.items()}
-    return ", ".join(words[name] or plain(numbers[name]) for name in cell)
+    numbers = {key: number(value, axes.digits.get(key, DIGITS)) for key, value in cell.items()}
+    words = {
+        key: VALUES.get(key, {}).get(value)
+        for key, value in cell.items()
+        if isinstance(value, str | bool)
+    }
+    return ", ".join(words.get(name) or plain(numbers[name]) for name in cell)
 
 
 def _part(axes: CellAxes, name: str, value: Any, of_optimizer: bool) -> str:
@@ -62,3 +70,9 @@ def _part(axes: CellAxes, name: str, value: Any, of_optimizer: bool) -> str:
 def column(name: str) -> str:
     """Return the label of the axis of a column, as itself if it has no other name."""
     return COLUMNS.get(name.rpartition(".")[2], plain(name))
+
+
+def place(name: str, value: Any) -> int:
+    """Return the place of a value among those of its field that have a word; others follow."""
+    known = [*VALUES.get(name.rpartition(".")[2], {})]
+    return known.index(value) if value in known else len(known)

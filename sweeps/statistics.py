@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 from scipy.special import stdtr, stdtrit
+from scipy.stats import binomtest, bootstrap, false_discovery_control
 
 LEVEL = 0.95
 """Coverage of every interval."""
@@ -27,28 +28,24 @@ def bootstrap_interval(
     """Return the percentile bootstrap interval of a statistic of each row, with coverage `LEVEL`.
 
     Of finite values (groups, n) it returns low and high (groups,): NaN where n < 2, since one value
-    has no spread. `seed` fixes the `resamples` bootstrap draws.
+    has no spread. `seed` fixes the `resamples` bootstrap draws: the same n gives the same draws, so
+    that bands over the steps of instances are smooth.
     """
     groups, n = values.shape
     if n < 2 or groups == 0:
         return np.full(groups, np.nan), np.full(groups, np.nan)
-    tails, ends = [(1 - LEVEL) / 2, (1 + LEVEL) / 2], []
-    few, size = max(1, BLOCK_NUMBERS // resamples), max(1, BLOCK_NUMBERS // n)
-    for block in np.split(values, range(few, groups, few)):
-        # the same n gives the same draws, so that bands over the steps of instances are smooth
-        rng, parts = np.random.default_rng([seed, n]), []
-        for first in range(0, resamples, size):
-            draws = rng.integers(0, n, size=(min(size, resamples - first), n))
-            if statistic == "median":
-                parts.append(np.stack([np.median(row[draws], axis=1) for row in block]))
-            else:
-                centre = block[:, :1]  # centred, so that equal values give exactly that value
-                places = (draws + n * np.arange(len(draws))[:, None]).ravel()
-                counts = np.bincount(places, minlength=draws.size).reshape(draws.shape)
-                parts.append((block - centre) @ (counts.T / n) + centre)
-        ends.append(np.quantile(np.hstack(parts), tails, axis=1))
-    low, high = np.hstack(ends)
-    return low, high
+    centre = values[:, 0]  # centred, so that equal values give exactly that value
+    interval = bootstrap(
+        (values - centre[:, None],),
+        {"mean": np.mean, "median": np.median}[statistic],
+        axis=1,
+        n_resamples=resamples,
+        batch=max(1, BLOCK_NUMBERS // values.size),
+        confidence_level=LEVEL,
+        method="percentile",
+        random_state=np.random.default_rng([seed, n]),
+    ).confidence_interval
+    return interval.low + centre, interval.high + centre
 
 
 def summaries(
@@ -83,18 +80,13 @@ def summaries(
     return table
 
 
-def wilson_interval(count: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return Wilson's score interval, of coverage `LEVEL`, of count / n; NaN where n = 0."""
-    count, n = np.asarray(count, dtype=float), np.asarray(n, dtype=float)
-    z = NormalDist().inv_cdf((1 + LEVEL) / 2)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        p = count / n
-        centre = (p + z**2 / (2 * n)) / (1 + z**2 / n)
-        half = z * np.sqrt(p * (1 - p) / n + z**2 / (4 * n**2)) / (1 + z**2 / n)
-    # at count = 0 or n, one end is exactly 0 or 1: the formula has rounding errors there
-    low = np.where(count == 0, np.where(n > 0, 0.0, np.nan), centre - half)
-    high = np.where(count == n, np.where(n > 0, 1.0, np.nan), centre + half)
-    return low, high
+def wilson_interval(count: np.ndarray, n: np.ndarray) -> np.ndarray:
+    """Return Wilson's score intervals (2, ...), of coverage `LEVEL`, of count / n; NaN if n = 0."""
+    intervals = [
+        binomtest(int(k), int(total)).proportion_ci(LEVEL, "wilson") if total else (np.nan, np.nan)
+        for k, total in zip(count, n, strict=True)
+    ]
+    return np.reshape(intervals, (-1, 2)).T
 
 
 def shares(frame: pd.DataFrame, by: Sequence[str], flag: str) -> pd.DataFrame:
@@ -108,11 +100,11 @@ def shares(frame: pd.DataFrame, by: Sequence[str], flag: str) -> pd.DataFrame:
         Columns `by`, used (known), excluded (unknown), count, share, low, high; NaN where
         used = 0.
     """
-    found = _grouped(frame, by, flag).agg(used="count", excluded="size", count="sum")
-    table = found.reset_index()
+    numbers = _grouped(frame, by, flag).agg(used="count", excluded="size", count="sum")
+    table = numbers.reset_index()
     table["excluded"] -= table["used"]
     table["share"] = table["count"] / table["used"]  # NaN for 0 / 0
-    table["low"], table["high"] = wilson_interval(*table[["count", "used"]].to_numpy(float).T)
+    table["low"], table["high"] = wilson_interval(table["count"], table["used"])
     table = table.astype({"count": int})
     return table[[*by, "used", "excluded", "count", "share", "low", "high"]]
 
@@ -150,8 +142,6 @@ def false_discovery(p: np.ndarray, any_dependence: bool = False) -> np.ndarray:
     `any_dependence` the values are 1 + 1/2 + ... + 1/N times larger, N the number of tests, and
     this holds always.
     """
-    from scipy.stats import false_discovery_control  # scipy.stats alone takes a second to import
-
     p = np.asarray(p, dtype=float)
     adjusted, known = np.full(p.shape, np.nan), np.isfinite(p)
     if known.any():
@@ -241,8 +231,7 @@ def halfway_points(shares: pd.DataFrame, by: Sequence[str], x: str) -> pd.DataFr
     rows = []
     for key, part in shares.groupby(list(by), dropna=False, sort=True):
         numbers = [part[name].to_numpy(float) for name in (x, "count", "used")]
-        found = dict(zip(("halfway", "low", "high"), halfway(*numbers), strict=True))
-        rows.append(dict(zip(by, key, strict=True)) | {"used": int(part["used"].sum())} | found)
+        rows.append([*key, int(part["used"].sum()), *halfway(*numbers)])
     return pd.DataFrame(rows, columns=[*by, "used", "halfway", "low", "high"])
 
 

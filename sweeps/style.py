@@ -9,7 +9,7 @@ import logging
 import re
 import textwrap
 import warnings
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import matplotlib as mpl
 import matplotlib.style
 import numpy as np
 from matplotlib import ticker
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -27,12 +28,12 @@ from omegaconf import OmegaConf
 from PIL import Image
 
 from attnsvm.record import one_line
-from attnsvm.record.columns import WORDS
 
 INK = "#1b1b1b"
 FAINT = "#8a8a8a"
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#4d4d4d")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+DASHES: tuple[Any, ...] = ("-", (0, (4, 1.6)), (0, (1, 1.4)), (0, (4, 1.2, 1, 1.2)))
 
 COLUMN, PAGE = 8.5 / 2.54, 17 / 2.54
 """Widths of a figure in a column and across the page of a paper, in inches."""
@@ -43,22 +44,8 @@ LEGEND_LINE = 0.17
 FRAME_MS, FRAME_DPI = 120, 130
 """Duration and resolution of the frames of an animation."""
 
-
 FILLS: Any = OmegaConf.to_container(OmegaConf.load(Path(__file__).with_name("fills.yaml")))
-
-
-def fill(color: str, hatch: str = "", **more: str) -> dict[str, Any]:
-    """Return the style of a part of a stacked bar; a white line separates it from the next part."""
-    return {"color": color, "hatch": hatch, "edgecolor": "white", "linewidth": 0.6, **more}
-
-
-CONVERGENCE = WORDS["convergence"]
-"""Types of convergence from best to worst, in the order in which bars are stacked."""
-
-KINDS = {name: fill(**look) for name, look in FILLS["kinds"].items()}
-"""How types of convergence and statuses are drawn as parts of stacked bars, in order."""
-
-OTHER_KIND = fill(FAINT)
+"""How parts of stacked bars are drawn, by what the bars show, in the order of the parts."""
 
 PAPER = Path(__file__).with_name("paper.mplstyle")
 
@@ -119,6 +106,9 @@ def gif(frames: Sequence[np.ndarray]) -> bytes:
     return buffer.getvalue()
 
 
+# --- text -----------------------------------------------------------------------------------------
+
+
 def plain(text: object, limit: int = 80) -> str:
     """Return `text` as one line that matplotlib prints literally.
 
@@ -126,8 +116,8 @@ def plain(text: object, limit: int = 80) -> str:
     dollar sign, which starts a formula.
     """
     words = one_line(" ".join(str(text).split()), mark="?")
-    shown = "".join(c if ord(c) < 0x250 and c != "$" else "?" for c in words)
-    return shown if len(shown) <= limit else shown[: limit - 3] + "..."
+    printed = "".join(c if ord(c) < 0x250 and c != "$" else "?" for c in words)
+    return printed if len(printed) <= limit else printed[: limit - 3] + "..."
 
 
 def wrapped(text: str, room: float) -> str:
@@ -135,18 +125,65 @@ def wrapped(text: str, room: float) -> str:
     first, *others = re.split(r", (?=(?:[^$]*\$[^$]*\$)*[^$]*$)", text)
     lines = [first]
     for part in others:
-        fits = _text_width(f"{lines[-1]}, {part}") <= room
+        fits = text_width(f"{lines[-1]}, {part}") <= room
         lines[-1:] = [f"{lines[-1]}, {part}"] if fits else [f"{lines[-1]},", part]
     return "\n".join(lines)
+
+
+def text_width(text: str) -> float:
+    """Return the width of a legend's text in inches."""
+    size = float(mpl.rcParams["legend.fontsize"])
+    paths = [TextPath((0, 0), line, size=size) for line in text.split("\n")]
+    return max(path.get_extents().width if len(path.vertices) else 0.0 for path in paths) / 72
+
+
+def heading(ax: Axes, text: str) -> None:
+    """Write a panel's heading, left-aligned, in lines that fit the panel."""
+    fig, spec = ax.get_figure(root=True), ax.get_subplotspec()
+    if fig is not None and spec is not None:
+        text = wrapped(text, fig.get_figwidth() / spec.get_gridspec().ncols - 0.3)
+    ax.set_title(text, loc="left")
+
+
+def note(fig: Figure, lines: Sequence[str]) -> None:
+    """Write lines of small print under the figure, wrapped; the layout reserves space for them."""
+    width = int(24 * fig.get_figwidth())
+    parts = [part for line in lines for part in textwrap.wrap(plain(line, limit=2000), width)]
+    fig.set_figheight(fig.get_figheight() + 0.13 * len(parts))
+    fig.supxlabel("\n".join(parts), x=0.01, ha="left", fontsize=6.5, linespacing=1.35)
+
+
+def legend(fig: Figure, handles: Mapping[str, Artist]) -> None:
+    """Name what the panels show, above them; the figure grows by the height of the legend."""
+    width = fig.get_figwidth()
+    names = [wrapped(name, width - 0.5) for name in handles]
+    if not names:
+        return
+    columns = max(1, int(width / (max(map(text_width, names)) + 0.42)))
+    tallest = 1 + max(name.count("\n") for name in names)
+    lines = -(-len(names) // columns) * tallest
+    fig.set_figheight(fig.get_figheight() + LEGEND_LINE * lines + 0.05)
+    where: Any = {"loc": "outside upper left", "alignment": "left", "ncols": columns}
+    fig.legend(handles.values(), names, **where)
+
+
+def empty(ax: Axes, text: str) -> None:
+    """Write the reason into an empty panel."""
+    ax.tick_params(which="both", bottom=False, labelbottom=False)
+    ax.text(0.5, 0.5, text, ha="center", va="center", transform=ax.transAxes, color=FAINT)
+
+
+# --- colours and axes -----------------------------------------------------------------------------
 
 
 def colours(keys: Iterable[Hashable]) -> dict[Any, str]:
     """Return one colour per key, in order: the palette, or shades of viridis for many keys."""
     keys = list(keys)
-    if len(keys) <= len(PALETTE):
-        return dict(zip(keys, PALETTE, strict=False))
-    shades = mpl.colormaps["viridis"](np.linspace(0, 0.9, len(keys)))
-    return {key: mpl.colors.to_hex(shade) for key, shade in zip(keys, shades, strict=True)}
+    shades = list(PALETTE)
+    if len(keys) > len(PALETTE):
+        spread = mpl.colormaps["viridis"](np.linspace(0, 0.9, len(keys)))
+        shades = [mpl.colors.to_hex(shade) for shade in spread]
+    return dict(zip(keys, shades, strict=False))
 
 
 def ticks_at(ax: Axes, values: Iterable[float]) -> None:
@@ -161,20 +198,16 @@ def ticks_at(ax: Axes, values: Iterable[float]) -> None:
         ax.set_xlim(ticks[0] - 1, ticks[0] + 1)
 
 
-def share_axis(ax: Axes, label: str) -> None:
+def percent(axis: Axis) -> None:
+    """Write the numbers of an axis as percentages."""
+    axis.set_major_formatter(ticker.PercentFormatter(xmax=1, decimals=0))
+
+
+def share_axis(ax: Axes) -> None:
     """Make the y axis run from 0 to 100 %."""
     ax.set_ylim(-0.04, 1.04)
     ax.set_yticks([0, 0.5, 1])
-    ax.yaxis.set_major_formatter(ticker.PercentFormatter(xmax=1, decimals=0))
-    ax.set_ylabel(label)
-
-
-def heading(ax: Axes, text: str) -> None:
-    """Write a panel's heading, left-aligned, in lines that fit the panel."""
-    fig, spec = ax.get_figure(root=True), ax.get_subplotspec()
-    if fig is not None and spec is not None:
-        text = wrapped(text, fig.get_figwidth() / spec.get_gridspec().ncols - 0.3)
-    ax.set_title(text, loc="left")
+    percent(ax.yaxis)
 
 
 def log_axis(axis: Axis) -> None:
@@ -201,53 +234,6 @@ def log_axis_from_zero(ax: Axes, values: Iterable[float]) -> None:
     linear = max(0.8, 0.15 * len(decades))  # width of the linear part in decades: fits two labels
     ax.set_xscale("symlog", linthresh=positive[0], linscale=linear)
     ax.set_xlim(-0.3 * positive[0], 2 * positive[-1])
-    every = int(np.ceil(len(decades) / 6)) if len(decades) else 1
+    every = max(1, -(-len(decades) // 6))
     ax.xaxis.set_major_locator(ticker.FixedLocator([0.0, *10.0 ** decades[::every]]))
     ax.xaxis.set_minor_locator(ticker.NullLocator())
-
-
-def note(fig: Figure, lines: Sequence[str]) -> None:
-    """Write lines of small print under the figure, wrapped; the layout reserves space for them."""
-    width = int(24 * fig.get_figwidth())
-    wrapped = [part for line in lines for part in textwrap.wrap(plain(line, limit=2000), width)]
-    fig.set_figheight(fig.get_figheight() + 0.13 * len(wrapped))
-    fig.supxlabel(
-        "\n".join(wrapped), x=0.01, ha="left", fontsize=6.5, color="#4d4d4d", linespacing=1.35
-    )
-
-
-def legend(fig: Figure, panels: Iterable[Axes], title: str | None = None, **look: Any) -> None:
-    """Name what the panels show, above them; the figure grows by the height of the legend."""
-    shown: dict[str, Any] = {}
-    for panel in panels:
-        for handle, name in zip(*panel.get_legend_handles_labels(), strict=True):
-            shown.setdefault(name, handle)
-    if not shown:
-        return
-    names = [wrapped(name, fig.get_figwidth() - 0.5) for name in shown]
-    widths, columns = [_text_width(name) + 0.4 for name in names], len(names)
-    while columns > 1:  # filled column by column
-        parts = np.array_split(widths, columns)
-        if sum(part.max() for part in parts) <= fig.get_figwidth() - 0.1:
-            break
-        columns -= 1
-    tallest = 1 + max(name.count("\n") for name in names)
-    lines = -(-len(names) // columns) * tallest + bool(title)
-    fig.set_figheight(fig.get_figheight() + LEGEND_LINE * lines + 0.05)
-    fig.legend(
-        shown.values(), names, loc="outside upper left", ncols=columns, title=title,
-        alignment="left", **look,
-    )  # fmt: skip
-
-
-def _text_width(text: str) -> float:
-    """Return the width of a legend's text in inches."""
-    size = float(mpl.rcParams["legend.fontsize"])
-    paths = [TextPath((0, 0), line, size=size) for line in text.split("\n")]
-    return max(float(one.get_extents().width) if len(one.vertices) else 0.0 for one in paths) / 72
-
-
-def empty(ax: Axes, text: str) -> None:
-    """Write the reason into an empty panel."""
-    ax.tick_params(which="both", bottom=False, labelbottom=False)
-    ax.text(0.5, 0.5, text, ha="center", va="center", transform=ax.transAxes, color=FAINT)

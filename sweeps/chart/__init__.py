@@ -1,4 +1,4 @@
-"""Any column against any other: the question, its numbers, its figure."""
+"""Any column against any other: what is drawn, its numbers, its figure."""
 
-from .answer import Chart, answer, shown
-from .question import ChartError, Question, Tables, asked
+from .chart import Chart, chart_of
+from .spec import ChartError, ChartSpec, Tables, chosen_rows, spec_of

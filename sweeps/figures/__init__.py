@@ -1,22 +1,22 @@
-"""One module per experiment: the numbers of its figures, and the drawing of these numbers.
+"""The numbers of the figures of every experiment, and the drawing of these numbers.
 
-A module `sweeps/figures/NAME.py` draws the sweep of the same name in `conf/sweep`; experiments that
-share their code are in the table `SWEEPS` of one of `FAMILIES`. Either has
+`curves.yaml` declares what most sweeps show; other sweeps have a module `sweeps/figures/NAME.py`.
+What draws a sweep has
 
 - `tables(frames)`: the tidy numbers, by name, every statistic from `sweeps.statistics`; each table
   has the axes of the sweep as columns, so that no two cells share a row;
 - `draw(tables, axes, remarks)`: figures that show these tables and nothing else; `remarks` are
   added to their small print.
 
-Sweeps without a module of their own are drawn by `adhoc`.
+Sweeps without either are drawn by `adhoc`.
 """
 
 import importlib
-import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from importlib.util import module_from_spec, spec_from_file_location
+from itertools import product
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -34,17 +34,17 @@ from ._numbers import status_counts
 
 Tables = Mapping[str, pd.DataFrame]
 
-FAMILIES = ("_curves", "_networks", "convergence_types", "optimizer_geometry")
-"""Modules that draw several sweeps: their `SWEEPS` has an object with `tables` and `draw` each."""
-
 CAPTIONS: Any = OmegaConf.to_container(OmegaConf.load(Path(__file__).with_name("captions.yaml")))
 """Caption and note of each figure."""
+
+DECLARED: Any = OmegaConf.to_container(OmegaConf.load(Path(__file__).with_name("curves.yaml")))
+"""Sweep -> the class that draws it, by default `_curves.Curves`, and its fields."""
 
 FIGURES = 24
 """Largest number of figures of a kind that are drawn; the tables hold the rest."""
 
 MOST_PANELS, MOST_CURVES = 4, 12
-"""Largest number of panels, or of curves, of a figure: `Pages.room`."""
+"""Largest number of panels, or of curves, of a figure."""
 
 
 @dataclass(frozen=True)
@@ -84,21 +84,21 @@ def figure_module(sweep: str, folders: Iterable[Path] = ()) -> Any:
     NAME, and so does the module that a plug-in declares under that name in its group `figures`.
     TypeError: the user's module lacks `tables` or `draw`, or plug-ins declare several.
     """
-    for family in FAMILIES:
-        if found := importlib.import_module(f"{__name__}.{family}").SWEEPS.get(sweep):
-            return found
-    own = {m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")}
-    found = None if sweep in own else _user_module(sweep, folders)
-    if found is None:
-        found = importlib.import_module(f"{__name__}.{sweep if sweep in own else 'adhoc'}")
-    elif not (hasattr(found, "tables") and hasattr(found, "draw")):
-        raise TypeError(f"{found.__file__}: must have the functions tables and draw")
-    return found
+    if sweep in DECLARED:
+        fields = {"by": "_curves.Curves", **DECLARED[sweep]}
+        file, _, name = fields.pop("by").partition(".")
+        return getattr(importlib.import_module(f".{file}", __name__), name)(sweep, **fields)
+    if sweep.isidentifier():  # the name may come from a record
+        if Path(__file__).with_name(f"{sweep}.py").exists():
+            return importlib.import_module(f".{sweep}", __name__)
+        if module := _user_module(sweep, folders):
+            if hasattr(module, "tables") and hasattr(module, "draw"):
+                return module
+            raise TypeError(f"{module.__file__}: must have the functions tables and draw")
+    return importlib.import_module(".adhoc", __name__)
 
 
 def _user_module(sweep: str, folders: Iterable[Path]) -> ModuleType | None:
-    if not sweep.isidentifier():  # the name may come from a record
-        return None
     files = (path for folder in folders if (path := folder / f"sweep/{sweep}.py").is_file())
     if (file := next(files, None)) is not None:
         spec: Any = spec_from_file_location(f"figures_of_{file.stem}", file)
@@ -111,70 +111,60 @@ def _user_module(sweep: str, folders: Iterable[Path]) -> ModuleType | None:
     return importlib.import_module(declared[0]) if declared else None
 
 
-# --- pages ----------------------------------------------------------------------------------------
+def paged(
+    figures: Mapping[str, Callable[[Tables, CellAxes], Figure]],
+    tables: Tables,
+    axes: CellAxes,
+    remarks: Sequence[str] = (),
+    *,
+    notes: Callable[[Tables, CellAxes], Sequence[str]] = lambda tables, axes: (),
+    caption: Mapping[str, str] | None = None,
+    inner: Sequence[str] = (),
+    panels: Sequence[str] = (),
+    room: int = 1,
+    cells: str = "",
+    counts: str | None = None,
+    animate: Callable[[Tables], tuple[np.ndarray, ...]] = lambda tables: (),
+) -> list[Drawing]:
+    """Return figures by name; NAME_1, NAME_2, ... where one figure has no room for all cells.
 
+    Each of `figures` draws the tables of some cells, which differ in the axes that it is given, and
+    `animate` returns the images of their animation. Every figure shows the axes `inner`; `panels`
+    are the first ones to get panels or curves of their own, of which a figure has at most `room`.
+    The table `cells`, by default that of the counts, holds every cell.
 
-@dataclass(frozen=True)
-class Pages:
-    """The figure `name`; NAME_1, NAME_2, ... where one figure has no room for all cells.
-
-    `figure` draws the tables of some cells, which differ in the axes that it is given, and
-    `animate` returns the images of their animation. Caption and note are by default those of
-    captions.yaml. The small print is the note, what `lines` returns, the counts of instances by
-    status, and the remarks; the table of counts is by default the one that ends in _counts, "" for
-    none. Every figure shows the axes `x`; `panels` are the first ones to get panels
-    or curves of their own, of which a figure has at most `room`. The table `cells`, by default that
-    of the counts, holds every cell.
+    The small print is the note of the caption, `notes`, the counts of instances by status, and the
+    remarks. The table of counts is by default the one that ends in _counts, "" for none.
     """
+    if counts is None:
+        counts = next((key for key in tables if key.endswith("_counts")), "")
+    table = tables[cells or counts]
+    shared = [axis for axis in panels if axis in axes.names]
+    shared += axes.besides(*inner, *panels)
+    while shared and len(table[shared].drop_duplicates()) > room:
+        shared.pop()
+    apart = axes.besides(*inner, *shared)
+    pages = [cell for cell, _ in groups(table, apart)] or [{}]
+    if (hidden := len(pages) - FIGURES) > 0:
+        what = f"{hidden} further combinations of {', '.join(apart)} are in the tables only."
+        remarks = [*remarks, what]
+    left = replace(axes, names=tuple(axes.besides(*apart)))
 
-    name: str
-    figure: Callable[[Tables, CellAxes], Figure]
-    lines: Callable[[Tables, CellAxes], Sequence[str]] = lambda tables, axes: ()
-    caption: str = ""
-    note: str = ""
-    counts: str | None = None
-    x: Sequence[str] = ()
-    panels: Sequence[str] = ()
-    room: int = 1
-    cells: str = ""
-    animate: Callable[[Tables], tuple[np.ndarray, ...]] = lambda tables: ()
+    def small_print(note: str, part: Tables) -> list[str]:
+        counted = [status_counts(part[counts], left)] if counts else []
+        return [note, *notes(part, left), *counted, *remarks]
 
-    def draw(self, tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
-        """Return the figures of these tables, with remarks in their small print."""
-        of_sweep = next((name for name in tables if name.endswith("_counts")), "")
-        counts = of_sweep if self.counts is None else self.counts
-        table = tables[self.cells or counts]
-        inner = [name for name in self.panels if name in axes.names]
-        inner += axes.besides(*self.x, *self.panels)
-        while inner and len(table[inner].drop_duplicates()) > self.room:
-            inner.pop()
-        apart = axes.besides(*self.x, *inner)
-        cells = [cell for cell, _ in groups(table, apart)] or [{}]
-        axes = replace(axes, names=tuple(axes.besides(*apart)))
-        if (hidden := len(cells) - FIGURES) > 0:
-            what = f"{hidden} further combinations of {', '.join(apart)} are in the tables only."
-            remarks = [*remarks, what]
-        drawn = []
-        for i, cell in enumerate(cells[:FIGURES]):
-            label = axes.label(cell)
-            here = {key: rows_of(one, cell) for key, one in tables.items()}
-            name = f"{self.name}_{i}" if i else self.name
-            caption = self.caption or CAPTIONS.get(self.name, {}).get("caption", "")
-            caption = f"{label}: {caption}" if label else caption
-            make, words = partial(self.figure, here, axes), partial(self._words, here, axes, counts)
-            drawn.append(
-                Drawing(name, caption, make, partial(words, remarks), partial(self.animate, here))
+    drawings = []
+    for (name, figure), (i, cell) in product(figures.items(), enumerate(pages[:FIGURES])):
+        part = {key: rows_of(values, cell) for key, values in tables.items()}
+        text = caption or CAPTIONS.get(name, {})
+        drawings.append(
+            Drawing(
+                f"{name}_{i}" if i else name,
+                ": ".join(filter(None, [axes.label(cell), text.get("caption", "")])),
+                partial(figure, part, left),
+                partial(small_print, text.get("note", ""), part),
+                partial(animate, part),
             )
-        return drawn
-
-    def _words(
-        self, tables: Tables, axes: CellAxes, counts: str, remarks: Sequence[str]
-    ) -> list[str]:
-        note = self.note or CAPTIONS.get(self.name, {}).get("note", "")
-        counted = [status_counts(tables[counts], axes)] if counts else []
-        return [note, *self.lines(tables, axes), *counted, *remarks]
-
-
-def paged(*pages: Pages) -> Callable[..., list[Drawing]]:
-    """Return the `draw` of several kinds of pages, one kind after the other."""
-    return lambda *shown: [one for kind in pages for one in kind.draw(*shown)]
+        )
+    return drawings

@@ -1,216 +1,165 @@
-"""Curves of quantities over the steps of training; `curves.yaml` says which a sweep has."""
+"""Curves of quantities over the steps of training, or over an axis; `curves.yaml` declares them."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
-from typing import Any
+from itertools import chain
 
 import pandas as pd
-from omegaconf import OmegaConf
 
 from .. import notation, statistics
-from ..facets import facets, labels, looks_of_pairs, panels_of
-from . import CAPTIONS, MOST_CURVES, CellAxes, Drawing, Figure, Pages, SweepFrames, Tables, paged
-from . import _priority_graph as priority_graph
-from ._numbers import SELECTED, UNTYPED, certified, history_of, joined, outcomes
+from ..cells import rows_of
+from ..facets import BANDS, QUARTILES, Panel, curves, labels, named, panel_of, panels_of
+from . import CAPTIONS, MOST_CURVES, CellAxes, Drawing, Figure, SweepFrames, Tables, paged
+from ._numbers import OWN, TRAINED, history_of, joined, of_own_norm, outcomes, quantities_of
 
-DECLARED: Any = OmegaConf.to_container(OmegaConf.load(Path(__file__).with_name("curves.yaml")))
-
-MORE = {"max_softmax": "softmax", "margin_gap_nuclear": "gap", "balance_gap": "balance"}
-"""Quantity -> end of the name of the figure that it has for itself, if not its own name."""
-
-
-OF_SVM = ("one_minus", "margin_gap")
-"""Beginnings of the quantities that compare with an SVM."""
-
-TRAINED = ("ok", "unsaturated", "infeasible", "undecided")
-"""Statuses of the instances whose training ended with finite weights."""
+OF_SVM = ("one_minus", "margin_gap", "correlation", "svm_rank")
+"""Beginnings of the quantities that compare with an SVM: known of certified instances."""
 
 
 @dataclass(frozen=True)
-class OverSteps:
+class Curves:
     """The figure of an experiment that shows `quantities` over the steps, or over an axis `x`.
 
-    Each of the quantities `more` has a figure for itself. There are panels for each value of the
-    axis `facet`. One figure has `room` for so many curves; if there are more, the axes besides
-    `first` get figures of their own, `apart` before others. The figure is called
-    `curves`, if not as the experiment.
+    It is called `main`, if not as the experiment. There are further figures NAME_END of the
+    quantities `more[END]`; those `tabled` are in the table only. Panels are the quantities and
+    the values of the axes `facet`. Curves differ in the axes `dash` by their dashes, and in others,
+    or in `hue`, by their colours. Where hue or dash is `quantity`, a panel has all of them, and its
+    vertical axis is that of `axis` in the notation. All figures show the axes `inner`, which are
+    columns of the table even if they have one value; instances are `pooled` over some of them.
+    One figure has `room` for so many curves, without `hue`; if there are more, the axes besides
+    `first` get figures of their own. Drawn are the rows with the values `where`. `weights` is what
+    the label of a correlation calls the weights.
+
+    Statistics are over the certified instances. Those over the steps, or if `trained`, of
+    quantities that compare with no SVM are over all trained instances.
     """
 
     name: str
     quantities: Sequence[str]
-    more: Sequence[str] = ()
-    statistic: statistics.Statistic = "mean"
-    facet: str = ""
-    log_x: bool = False
-    room: int = MOST_CURVES
-    apart: str = ""
-    first: Sequence[str] = ()
+    main: str = ""
+    more: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    tabled: Sequence[str] = ()
+    statistic: statistics.Statistic = "median"
     x: str = "step"
-    x_label: str = ""
+    log_x: bool = False
+    facet: Sequence[str] = ()
+    hue: Sequence[str] = ()
+    dash: Sequence[str] = ("gradient",)
+    inner: Sequence[str] = ()
+    pooled: Sequence[str] = ()
+    first: Sequence[str] = ()
+    room: int = MOST_CURVES
+    where: Mapping[str, object] = field(default_factory=dict)
+    axis: str = ""
+    weights: str = "W"
     quartiles: bool = False
-    curves: str = ""
+    offset: float = 0.0
+    trained: bool = False
+
+    def keys(self, axes: CellAxes) -> list[str]:
+        """Return the columns that tell the rows of the table apart, besides quantity and step."""
+        ends = [] if self.x == "step" else [self.x]
+        own = [name for name in self.inner if name not in (self.x, *self.pooled)]
+        return [*axes.besides(*self.inner, self.x), *own, *ends]
+
+    def trials(self, frames: SweepFrames) -> pd.DataFrame:
+        """Return the instances of which some are drawn."""
+        return frames.trials
 
     def tables(self, frames: SweepFrames) -> dict[str, pd.DataFrame]:
-        """Return the quantities over the steps, and the number of instances by status."""
-        quantities = [*self.more, *self.quantities]
-        if self.x == "step":
-            table = over_steps(frames, quantities, self.statistic)
-        else:
-            table = at_the_end(frames, quantities, self.x, self.statistic)
+        """Return the statistics of the quantities, and the number of instances by status."""
+        quantities = [*self.quantities, *chain(*self.more.values()), *self.tabled]
+        trials, keys = self.trials(frames), self.keys(frames.axes)
+        certified = trials["status"] == "ok"
+        others = trials["status"].isin(TRAINED) if self.x == "step" or self.trained else certified
+        parts = []
+        for of_svm, rows in ((True, certified), (False, others)):
+            names = [name for name in quantities if name.startswith(OF_SVM) == of_svm]
+            values, by = self._values(frames, trials[rows], keys, names)
+            if len(values):
+                parts.append(statistics.summaries(values, by, "value", self.statistic))
+        columns = dict.fromkeys([*keys, "quantity", self.x, "used", self.statistic])
+        table = joined(parts, [*columns])
         return {self.name: table, f"{self.name}_counts": outcomes(frames.trials, frames.axes)}
 
+    def _values(
+        self, frames: SweepFrames, trials: pd.DataFrame, keys: list[str], names: Sequence[str]
+    ) -> tuple[pd.DataFrame, list[str]]:
+        """Return the quantities of each instance, and the columns of a group."""
+        if self.x == "step":
+            history = history_of(frames, trials, [*dict.fromkeys([*keys, "parameterization"])])
+            return quantities_of(history, names), [*keys, "quantity", "step"]
+        trials = trials.assign(**{name: of_own_norm(trials, name) for name in OWN if name in names})
+        present = [name for name in names if name in trials]
+        return trials.melt(keys, present, "quantity", "value"), [*keys, "quantity"]
+
     def draw(self, tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
-        """Return the figure, or several if there are too many curves, and those of `more`."""
-        first = [self.facet, *self.first]
-        first += axes.besides(*first, self.apart) if self.apart else []
-        others = {f"{self.name}_{MORE.get(one, one)}": [one] for one in self.more}
-        pages = [
-            Pages(
-                name, partial(self._figure, shown), self.notes, panels=first,
-                room=self.room, x=[axis for axis in axes.names if axis == self.x],
-            )
-            for name, shown in {self.curves or self.name: self.quantities, **others}.items()
-        ]  # fmt: skip
-        return paged(*pages)(tables, axes, remarks)
+        """Return the figures, or several of each if there are too many curves."""
+        parts = {self.main or self.name: self.quantities}
+        parts |= {f"{self.name}_{end}": quantities for end, quantities in self.more.items()}
+        figures = {name: partial(self.figure, quantities) for name, quantities in parts.items()}
+        return paged(
+            figures,
+            tables,
+            axes,
+            remarks,
+            notes=self.notes,
+            inner=[self.x, *self.inner],
+            panels=[*self.facet, *self.first],
+            room=1 if self.hue else self.room,
+        )
 
     def notes(self, tables: Tables, axes: CellAxes) -> list[str]:
         """Return what is drawn, and of which instances, unless the captions say so."""
-        said = "note" in CAPTIONS.get(self.name, {})
-        return [] if said else [CAPTIONS["over_steps"][self.statistic]]
+        return (
+            []
+            if "note" in CAPTIONS.get(self.main or self.name, {})
+            else [CAPTIONS["over_steps"][self.statistic]]
+        )
 
-    def _figure(self, quantities: Sequence[str], tables: Tables, axes: CellAxes) -> Figure:
-        """Return a panel for each quantity and value of `facet`; a single quantity has one row.
+    def figure(self, quantities: Sequence[str], tables: Tables, axes: CellAxes) -> Figure:
+        """Return a panel for each quantity and value of `facet`; a single quantity has one row."""
+        table = rows_of(tables[self.name], self.where)
+        table = table[table["quantity"].isin(quantities)]
+        usable = ["quantity", *axes.names, *(name for name in self.inner if name in table)]
+        facet, hue, dash = (
+            [name for name in names if name in usable]
+            for names in (self.facet, self.hue, self.dash)
+        )
+        hue = hue or axes.besides(self.x, *self.inner, *facet, *dash)
+        if not hue:
+            hue, dash = dash, []
+        overlay = "quantity" in (*hue, *dash)
+        parts = {"facet": facet, "hue": hue, "dash": dash}
+        table = table.assign(**{part: self.words(axes, table, of) for part, of in parts.items()})
+        ticks = () if self.x == "step" else table[self.x]
+        single = overlay or len(quantities) == 1
+        return curves(
+            table,
+            self.x,
+            self.statistic,
+            hue="hue",
+            dash="dash" if dash else "",
+            row="" if overlay else "quantity" if single else "facet",
+            col="facet" if single else "quantity",
+            panels=panel_of(self.axis) if overlay else self.panels(quantities),
+            bands=BANDS | (QUARTILES if self.quartiles else {}),
+            offset=self.offset,
+            x_label=notation.column(self.x),
+            log_x=self.log_x,
+            ticks=ticks,
+        )
 
-        A panel has one curve for each combination of the other axes: dashed in the published
-        arithmetic, if a curve of the same colour is exact.
-        """
-        table, facet = tables[self.name], [name for name in axes.names if name == self.facet]
-        others = axes.besides(*facet, self.x)
-        table = table.assign(facet=labels(axes, table, facet), curve=labels(axes, table, others))
-        quartiles = {"quartiles": self.quartiles or self.statistic == "mean"}
-        looks = looks_of_pairs(axes, table, others)
-        return facets(
-            table[table["quantity"].isin(quantities)], self.x, self.statistic, hue="curve",
-            row="quantity" if len(quantities) == 1 else "facet",
-            col="facet" if len(quantities) == 1 else "quantity",
-            looks={name: {**look, **quartiles} for name, look in looks.items()}, log_x=self.log_x,
-            panels=panels_of(*quantities), x_label=self.x_label or notation.column(self.x),
-        )[0]  # fmt: skip
+    def words(self, axes: CellAxes, table: pd.DataFrame, keys: Sequence[str]) -> "pd.Series[str]":
+        """Return the label of each row's quantity, or of its values of the axes `keys`."""
+        if "quantity" in keys:
+            return named(table["quantity"], notation.MEASURED.get(self.name, {}))
+        return labels(axes, table, keys)
 
-
-def over_steps(
-    frames: SweepFrames, quantities: Sequence[str], statistic: statistics.Statistic = "mean"
-) -> pd.DataFrame:
-    """Return mean, median, quartiles and interval of each quantity per cell and step.
-
-    Correlations are over the certified instances, softmax and norms over all trained ones.
-    """
-    by = frames.axes.besides()
-    parts = []
-    for statuses, of_correlation in ((("ok",), True), (TRAINED, False)):
-        chosen = [q for q in quantities if q.startswith(OF_SVM) == of_correlation]
-        trials = frames.trials[frames.trials["status"].isin(statuses)]
-        history = history_of(frames, trials, by)
-        history = history[history["quantity"].isin(chosen)]
-        if len(history):
-            keys = [*by, "quantity", "step"]
-            parts.append(statistics.summaries(history, keys, "value", statistic))
-    return joined(parts, [*by, "quantity", "step", "used", "mean"])
-
-
-def at_the_end(
-    frames: SweepFrames, quantities: Sequence[str], x: str, statistic: statistics.Statistic
-) -> pd.DataFrame:
-    """Return the statistics of each quantity per cell at the last step, of certified instances.
-
-    The key `x` is a column even if it takes a single value.
-    """
-    by = [*frames.axes.besides(x), x]
-    trials = certified(frames)
-    long = trials.melt(by, [q for q in quantities if q in trials], "quantity", "value")
-    return statistics.summaries(long, [*by, "quantity"], "value", statistic)
-
-
-class Plateau(OverSteps):
-    """With a table of how the quantities change over the last decade of steps."""
-
-    def tables(self, frames: SweepFrames) -> dict[str, pd.DataFrame]:
-        """Return the curves, counts, and the falls.
-
-        A row of `kq_plateau_fall` has the median ratio of a quantity at the last step to the same
-        instance's at the last snapshot no later than a tenth of the steps: 1 is a plateau.
-        """
-        by = frames.axes.besides()
-        history = history_of(frames, certified(frames), by)
-        compared = [*self.quantities, *self.more][:2]
-        history = history[history["quantity"].isin(compared)].sort_values("step")
-        keys = list(dict.fromkeys([*by, "run", "seed", "quantity"]))
-        last = history.groupby("run", observed=True)["step"].transform("max")
-        moments = {"end": history["step"] == last, "before": history["step"] <= last / 10}
-        parts = {
-            name: history[rows].groupby(keys, observed=True, dropna=False)["value"].last()
-            for name, rows in moments.items()
-        }
-        pairs = pd.DataFrame(parts).reset_index()
-        pairs["ratio"] = pairs["end"] / pairs["before"].where(pairs["before"] > 0)
-        falls = statistics.summaries(pairs, [*by, "quantity"], "ratio", "median")
-        ends = statistics.summaries(pairs, [*by, "quantity"], "end", "median")  # same groups
-        falls = falls.join(ends[["median", "low", "high"]].add_prefix("end_"))
-        return {**super().tables(frames), f"{self.name}_fall": falls}
-
-
-class OverRadii(OverSteps):
-    """Regularisation paths: the steps are the radii of balls (paper, section 3)."""
-
-    def tables(self, frames: SweepFrames) -> dict[str, pd.DataFrame]:
-        """Return correlations per radius, the share of optimal tokens, and counts by status.
-
-        The share is over the paths whose tokens have a type of convergence.
-        """
-        trials = frames.trials
-        table = over_steps(frames, self.quantities, self.statistic)
-        table = table.rename(columns={"step": "radius"})
-        typed = trials["convergence"].isin(SELECTED) & ~trials["status"].isin(UNTYPED)
-        optimal = trials.assign(optimal=(trials["convergence"] == "global").where(typed))
+    def panels(self, quantities: Sequence[str]) -> dict[str, Panel]:
+        """Return the vertical axes of the quantities."""
         return {
-            self.name: table[table["radius"] > 0].reset_index(drop=True),
-            f"{self.name}_optimal": statistics.shares(optimal, frames.axes.besides(), "optimal"),
-            f"{self.name}_counts": outcomes(trials, frames.axes),
+            name: replace(panel, label=panel.label.replace("(W,", f"({self.weights},"))
+            for name, panel in panels_of(*quantities).items()
         }
-
-    def notes(self, tables: Tables, axes: CellAxes) -> list[str]:
-        """Return what is drawn, and how many paths end at the optimal tokens, with intervals."""
-        found = [
-            f"{row['count']} of {row['used']} "
-            f"[{100 * row['low']:.0f}, {100 * row['high']:.0f} %] {name}".strip()
-            for name, part in axes.split(tables[f"{self.name}_optimal"], axes.besides())
-            for _, row in part.iterrows()
-        ]
-        optimal = f"The path selects the optimal tokens: {'; '.join(found)}."
-        return [*super().notes(tables, axes), optimal]
-
-
-class OfGraphs(OverSteps):
-    """The token-priority graph of a query beside the attention to its tokens; then the curves."""
-
-    def tables(self, frames: SweepFrames) -> dict[str, pd.DataFrame]:
-        """Return the curves, counts, and the tokens of a query of each cell."""
-        return super().tables(frames) | {f"{self.name}_graph": priority_graph.table(frames)}
-
-    def draw(self, tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
-        """Return a graph for each cell, if there is any, and the curves."""
-        of, curves = f"{self.name}_graph", super().draw(tables, axes, remarks)
-        told, make = partial(priority_graph.notes, name=of), partial(priority_graph.figure, name=of)
-        page = Pages(self.name if self.curves else of, make, told, cells=of)
-        return page.draw(tables, axes, remarks) + curves if len(tables[of]) else curves
-
-
-KINDS = {
-    "kq_plateau": Plateau, "next_token": OfGraphs, "next_token_text": OfGraphs,
-    "regularization_path": OverRadii,
-}  # fmt: skip
-"""Sweeps with further tables."""
-
-SWEEPS = {name: KINDS.get(name, OverSteps)(name, **fields) for name, fields in DECLARED.items()}

@@ -11,7 +11,7 @@ from scipy.special import softmax
 
 from .. import style
 from ..cells import groups, rows_of
-from ..facets import matrix
+from ..facets import heatmap
 from . import CellAxes, Figure, SweepFrames, Tables
 from ._numbers import arrays_of, drawn_again
 
@@ -61,58 +61,72 @@ def of_instance(
     is_chosen = np.arange(s.shape[1]) == chosen[:, None]
     support = (margin <= 1 + 1e-6) & at["mask"] & ~is_chosen
     return [
-        {"seed": int(at["seeds"]), "sentence": i, "token": t, "attention": s[i, t],
-         "selected": bool(is_chosen[i, t]), "is_support": bool(support[i, t]),
-         "word": words[i][t] if words else "", "of_query": words[i][queries[i]] if words else ""}
+        {
+            "seed": int(at["seeds"]),
+            "sentence": i,
+            "token": t,
+            "attention": s[i, t],
+            "selected": bool(is_chosen[i, t]),
+            "is_support": bool(support[i, t]),
+            "word": words[i][t] if words else "",
+            "of_query": words[i][queries[i]] if words else "",
+        }
         for i, t in np.ndindex(*s.shape)
-    ]  # fmt: skip
+    ]
 
 
 def figure(tables: Tables, axes: CellAxes) -> Figure:
     """Return the sentences of the example as rows of words, shaded by attention."""
-    found = tables["pretrained_heads_attention"]
-    shown = found[found["sentence"] < SENTENCES]
-    n = shown["sentence"].nunique()
-    fig = style.figure(style.PAGE, 0.7 + 0.19 * max(n, 6))
+    table = tables["pretrained_heads_attention"]
+    table = table[table["sentence"] < SENTENCES]
+    fig = style.figure(style.PAGE, 0.7 + 0.19 * max(table["sentence"].nunique(), 6))
     ax = fig.subplots()
-    if shown.empty:
+    if table.empty:
         style.empty(ax, "no head with a lean on record")
         return fig
-    first = shown.iloc[0]
+    short = {name: table[name].map(_short) for name in ("word", "of_query")}
+    table = table.assign(**short)
+    first, queries = table.iloc[0], table.drop_duplicates("sentence")["of_query"].tolist()
     style.heading(ax, f"layer {first['at_layer']}, head {first['at_head']}, seed {first['seed']}")
-    shown = shown.assign(short=shown["word"].map(_short))
-    queries = shown.drop_duplicates("sentence")["of_query"].map(_short).tolist()
-    matrix(
-        ax, shown, "sentence", "token", "attention", "short", cmap="Greys", vmin=0, vmax=1,
+    bar = {"shrink": 0.6, "label": "attention", "pad": 0.01}
+    words: Any = {"yticklabels": queries} if any(queries) else {}
+    heatmap(
+        ax,
+        table,
+        "sentence",
+        "token",
+        "attention",
+        "word",
+        cmap="Greys",
+        vmin=0,
+        vmax=1,
         cbar=True,
+        cbar_kws=bar,
         annot_kws={"fontsize": 6.5, "parse_math": False},
-        cbar_kws={"location": "right", "shrink": 0.6, "label": "attention", "pad": 0.01},
-        yticklabels=queries if any(queries) else [str(i) for i in range(n)],
-    )  # fmt: skip
-    for _, one in shown.iterrows():
-        for name, colour in FRAMES.items():
-            if one[name]:
-                corner = one["token"] + 0.04, one["sentence"] + 0.08
-                ax.add_patch(Rectangle(corner, 0.92, 0.84, fill=False, ec=colour, lw=1.1))
-    ax.set(xlabel="token", ylabel="query" if any(queries) else "sentence")
-    handles = [
-        Line2D([], [], color=colour, lw=2, label=name.removeprefix("is_"))
-        for name, colour in FRAMES.items()
-    ]
-    ax.legend(handles=handles, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2)
+        **words,
+    )
+    for name, colour in FRAMES.items():
+        for _, row in table[table[name].astype(bool)].iterrows():
+            corner = row["token"] + 0.04, row["sentence"] + 0.08
+            ax.add_patch(Rectangle(corner, 0.92, 0.84, fill=False, ec=colour, lw=1.1))
+    ax.set(xlabel="token", ylabel="query" if words else "sentence")
+    frames = {name.removeprefix("is_"): colour for name, colour in FRAMES.items()}
+    style.legend(fig, {name: Line2D([], [], color=colour, lw=2) for name, colour in frames.items()})
     return fig
 
 
 def notes(tables: Tables, axes: CellAxes) -> list[str]:
     """Return what is not shown."""
-    found = tables["pretrained_heads_attention"]
-    more = found["sentence"].nunique() - SENTENCES
-    without = len(found) and not found["of_query"].astype(bool).any()
+    table = tables["pretrained_heads_attention"]
+    more = table["sentence"].nunique() - SENTENCES
+    without = len(table) and not table["of_query"].astype(bool).any()
     return [
         f"{more} further sentences are in the table." if more > 0 else "",
         "Without words: the model or text of the runs is not here as it was, see "
-        "docs/pretrained.md." if without else "",
-    ]  # fmt: skip
+        "docs/pretrained.md."
+        if without
+        else "",
+    ]
 
 
 def _short(word: str) -> str:

@@ -8,18 +8,31 @@ import pandas as pd
 
 from attnsvm.config import ConfigError
 from attnsvm.config.instantiate import named
+from attnsvm.record.columns import WORDS
 from attnsvm.record.folder import read_solutions
 from attnsvm.record.run import read_run
 
-from .. import statistics, style
+from .. import statistics
 from ..aggregate import SweepFrames
 from ..cells import CellAxes, row_key
 
-SELECTED = style.CONVERGENCE[:5]
-"""Types of convergence of instances that have selected one token in each sample."""
+CONVERGENCE = WORDS["convergence"]
+"""Types of convergence from best to worst."""
 
 UNTYPED = ("tie", "diverged", "stalled", "rejected", "failed")
 """Statuses of instances whose last step does not show where training converges to."""
+
+TRAINED = ("ok", "unsaturated", "infeasible", "undecided")
+"""Statuses of the instances whose training ended with finite weights."""
+
+USUAL = ("ok", "infeasible", "undecided", "rejected", "stalled", "failed")
+"""Statuses that are counted even if no instance has them."""
+
+OWN_NORM = {"w": "frobenius", "kq": "nuclear"}
+"""Norm of the SVM that gradient descent of a parameterization goes to."""
+
+OWN = {"correlation": "one_minus_corr_{}", "margin_gap": "margin_gap_{}", "svm_rank": "{}_rank"}
+"""What compares with that SVM -> its column, or its quantity of the history."""
 
 SAME = 1e-6
 """Difference of inner products of stored and drawn rows, relative to the largest, if they agree."""
@@ -28,6 +41,49 @@ SAME = 1e-6
 def certified(frames: SweepFrames) -> pd.DataFrame:
     """Return the instances with status ok: saturated, with certified SVMs."""
     return frames.trials[frames.trials["status"] == "ok"]
+
+
+def of_own_norm(table: pd.DataFrame, name: str) -> "pd.Series[float]":
+    """Return the column of `OWN` in the norm of each row's parameterization, NaN without."""
+    values = pd.Series(np.nan, index=table.index)
+    for rule, norm in OWN_NORM.items():
+        column, rows = OWN[name].format(norm), table["parameterization"] == rule
+        if column in table:
+            values[rows] = table.loc[rows, column]
+    return values
+
+
+def history_of(frames: SweepFrames, trials: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+    """Return the history of the instances in `trials`, with the columns `keys` of these."""
+    key = row_key(trials)
+    keys = [name for name in keys if name not in key]
+    columns = trials[[*key, *keys]].astype(dict.fromkeys(keys, "category"))
+    return frames.history.drop(columns=keys, errors="ignore").merge(columns, on=key)
+
+
+def quantities_of(history: pd.DataFrame, quantities: Iterable[str]) -> pd.DataFrame:
+    """Return the rows of a history with these quantities, also those of `OWN`."""
+    parts = [history[history["quantity"].isin([*quantities])]]
+    for name in OWN.keys() & {*quantities}:
+        norms = history["parameterization"].map(OWN_NORM).astype(str)
+        rows = history["quantity"].astype(str) == norms.map(OWN[name].format)
+        parts.append(history[rows].assign(quantity=name))
+    return pd.concat(parts, ignore_index=True)
+
+
+def joined(parts: Iterable[pd.DataFrame], columns: Sequence[str]) -> pd.DataFrame:
+    """Return the rows of all parts; a table without rows, with these columns, if there are none."""
+    parts = list(parts)
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=[*columns])
+
+
+def ended(trials: pd.DataFrame) -> "pd.Series[str]":
+    """Return how an instance ended: its type of convergence, the status where it has none."""
+    typed = trials["convergence"].isin(CONVERGENCE) & ~trials["status"].isin(UNTYPED)
+    return trials["convergence"].where(typed, trials["status"])
+
+
+# --- stored arrays --------------------------------------------------------------------------------
 
 
 def arrays_of(frames: SweepFrames, run: object) -> dict[str, np.ndarray]:
@@ -43,10 +99,10 @@ def drawn_again(frames: SweepFrames, run: object, at: Mapping[str, np.ndarray]) 
     """
     from attnsvm.data import sample  # torch, which no other figure needs
 
-    stored_run = read_run(frames.folders[str(run)])
-    given = {name: one for name, one in stored_run["config"]["data"].items() if name != "_target_"}
+    record = read_run(frames.folders[str(run)])
+    fields = {key: value for key, value in record["config"]["data"].items() if key != "_target_"}
     try:
-        data = named("data", stored_run["options"]["data"], **given)
+        data = named("data", record["options"]["data"], **fields)
         batch = sample(data, trials=1, seed=int(at["seeds"]))
         pairs = [(batch.X[0].flatten(0, 1), at["X"].reshape(-1, batch.d)), (batch.Z[0], at["Z"])]
         grams = [(np.asarray(V @ V.mT), stored @ stored.T) for V, stored in pairs]
@@ -57,25 +113,7 @@ def drawn_again(frames: SweepFrames, run: object, at: Mapping[str, np.ndarray]) 
     return None, None
 
 
-def joined(parts: Iterable[pd.DataFrame], columns: Sequence[str]) -> pd.DataFrame:
-    """Return the rows of all parts; a table without rows, with these columns, if there are none."""
-    parts = list(parts)
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=[*columns])
-
-
-def means_of(
-    trials: pd.DataFrame, by: Sequence[str], names: Iterable[str], key: str
-) -> pd.DataFrame:
-    """Return `statistics.summaries` of each of the columns that exist, its name in column `key`."""
-    found = (name for name in names if name in trials)
-    parts = (statistics.summaries(trials, by, name).assign(**{key: name}) for name in found)
-    return joined(parts, [*by, key])
-
-
-def ended(trials: pd.DataFrame) -> "pd.Series[str]":
-    """Return how an instance ended: its type of convergence, the status where it has none."""
-    typed = trials["convergence"].isin(style.CONVERGENCE) & ~trials["status"].isin(UNTYPED)
-    return trials["convergence"].where(typed, trials["status"])
+# --- counts ---------------------------------------------------------------------------------------
 
 
 def outcomes(trials: pd.DataFrame, axes: CellAxes) -> pd.DataFrame:
@@ -86,11 +124,10 @@ def outcomes(trials: pd.DataFrame, axes: CellAxes) -> pd.DataFrame:
 
 def status_counts(outcomes: pd.DataFrame, axes: CellAxes) -> str:
     """Return a sentence with the number of instances by status, usual ones even if zero."""
-    found = outcomes.groupby("status")["count"].sum().sort_values(ascending=False)
-    usual = ("ok", "infeasible", "undecided", "rejected", "stalled", "failed")
-    by_status = dict(found.items()) | {s: 0 for s in usual if s not in found}
+    sums = outcomes.groupby("status")["count"].sum().sort_values(ascending=False)
+    by_status = sums.to_dict() | {status: 0 for status in USUAL if status not in sums}
     listed = ", ".join(f"{n} {status}" for status, n in by_status.items())
-    return f"Instances: {found.sum()} ({listed}).{stalled(outcomes, axes)}"
+    return f"Instances: {sums.sum()} ({listed}).{stalled(outcomes, axes)}"
 
 
 def stalled(outcomes: pd.DataFrame, axes: CellAxes) -> str:
@@ -103,10 +140,3 @@ def stalled(outcomes: pd.DataFrame, axes: CellAxes) -> str:
         for name, part in axes.split(drawn, [key for key in ("gradient",) if key in axes.names])
     ]
     return f" Drawn although training stalled: {', '.join(part.strip() for part in parts)}."
-
-
-def history_of(frames: SweepFrames, trials: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
-    """Return the history of the instances in `trials`, with the columns `keys` of these."""
-    missing = [key for key in keys if key not in frames.history]
-    key = row_key(trials)
-    return frames.history.merge(trials[[*key, *missing]], on=key)

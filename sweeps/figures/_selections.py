@@ -40,8 +40,11 @@ def of_pairs(frames: SweepFrames) -> pd.DataFrame:
     """
     axes = frames.axes
     typed = {name: axes.typed.get(name, name) for name in axes.names}
-    of_optimizer = [name for name, field in typed.items()
-                    if field.partition(".")[0] == "optimizer" and field not in START]  # fmt: skip
+    of_optimizer = [
+        name
+        for name, field in typed.items()
+        if field.partition(".")[0] == "optimizer" and field not in START
+    ]
     rows: list[dict[str, Any]] = []
     for _, trials in groups(frames.trials, axes.besides(*of_optimizer)):
         cells = [
@@ -62,7 +65,7 @@ def of_pairs(frames: SweepFrames) -> pd.DataFrame:
 
 def _tokens(frames: SweepFrames, trials: pd.DataFrame) -> Tokens:
     """Return the tokens of the instances of a cell."""
-    found: Tokens = dict.fromkeys(trials["seed"].tolist())
+    tokens: Tokens = dict.fromkeys(trials["seed"].tolist())
     for run, rows in trials.groupby("run", sort=False):
         arrays = arrays_of(frames, run)
         if any(name not in arrays for name in NEEDED):
@@ -71,9 +74,9 @@ def _tokens(frames: SweepFrames, trials: pd.DataFrame) -> Tokens:
         optimal = np.where(arrays["mask"], arrays["scores"], -np.inf).argmax(-1)
         for k, seed in enumerate(arrays["seeds"].tolist()):
             if seed in final:
-                given = arrays["X"][k], arrays["Z"][k], arrays["snapshots"][k, 0]
-                found[seed] = *given, arrays["selected"][k], optimal[k]
-    return found
+                drawn = arrays["X"][k], arrays["Z"][k], arrays["snapshots"][k, 0]
+                tokens[seed] = *drawn, arrays["selected"][k], optimal[k]
+    return tokens
 
 
 def _pair(first: Tokens, second: Tokens) -> Iterator[dict[str, Any]]:

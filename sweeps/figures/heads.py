@@ -1,38 +1,41 @@
 """Several heads of a layer: their tokens, their SVMs, and the risk that they reach together."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import permutations
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from .. import notation, statistics, style
-from ..facets import Panel, facets, looks_of, named, panels_of
-from . import CellAxes, Figure, Pages, SweepFrames, Tables, _networks, paged
-from ._numbers import arrays_of, outcomes
+from .. import notation, statistics
+from ..facets import curves, labels, named, panels_of
+from . import CellAxes, Drawing, Figure, SweepFrames, Tables, paged
+from ._networks import with_layers
+from ._numbers import OWN_NORM, arrays_of, of_own_norm, outcomes
 
 X = ("parameterization", "layers", "layer", "heads")
 OF_ROWS = [*X, "attention_head"]
+FIGURES = {"heads": ("own", "equal"), "heads_risk": ("risk",)}
 
 
 def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     """Return each measure by layer and number of heads, and the counts by status."""
-    trials = _networks.with_layers(frames.trials)
+    trials = with_layers(frames.trials)
     ok = trials[trials["status"] == "ok"]
-    ok = ok.assign(own=_networks.of_its_norm(ok, _networks.CORRELATIONS))
-    keys = [*frames.axes.besides(*OF_ROWS), *X]  # one SVM a head: all are measured
-    first = trials[(trials["layer"] == 0) & (trials["attention_head"] == 0)]
+    ok = ok.assign(own=of_own_norm(ok, "correlation"))
+    keys = [*frames.axes.besides(*OF_ROWS), *X]
     each = [*dict.fromkeys([*keys, "run", "seed"])]
     layers = ok.groupby(each, observed=True, dropna=False)["own"].median().reset_index()
     pairs = pd.DataFrame(_pairs(frames, ok, keys), columns=[*keys, "equal", "other"])
-    measured = {"own": layers, "other": pairs, "equal": pairs, "risk": first}
+    first = trials[(trials["layer"] == 0) & (trials["attention_head"] == 0)]
     parts = [
-        statistics.summaries(rows, keys, name, "mean" if name == "equal" else "median").assign(
-            measure=name
+        statistics.summaries(rows, keys, name, statistic).assign(measure=name)
+        for rows, name, statistic in (
+            (layers, "own", "median"),
+            (pairs, "other", "median"),
+            (pairs, "equal", "mean"),
+            (first, "risk", "median"),
         )
-        for name, rows in measured.items()
     ]
     return {
         "heads": pd.concat(parts, ignore_index=True),
@@ -51,11 +54,11 @@ def _pairs(
     several = ok.groupby("run", observed=True)["heads"].transform("max") > 1
     for run, trials in ok[several].groupby("run", observed=True):
         arrays = arrays_of(frames, run)
-        name = f"{_networks.NORMS.get(str(trials['parameterization'].iloc[0]))}_W"
+        name = f"{OWN_NORM.get(str(trials['parameterization'].iloc[0]))}_W"
         if name not in arrays:
             continue
-        key = [arrays[column].tolist() for column in ("seeds", "layer", "attention_head")]
-        place = {row: k for k, row in enumerate(zip(*key, strict=True))}
+        columns = [arrays[key].tolist() for key in ("seeds", "layer", "attention_head")]
+        place = {row: k for k, row in enumerate(zip(*columns, strict=True))}
         W, W_svm, selected = arrays["trained_W"], arrays[name], arrays["selected"]
         for (seed, layer), heads in trials.groupby(["seed", "layer"]):
             rows = [place[seed, layer, head] for head in heads["attention_head"]]
@@ -63,41 +66,42 @@ def _pairs(
                 continue
             a, b = np.array(list(permutations(rows, 2))).T
             seen = arrays["mask"][rows[0]].sum(-1) > 1
-            equal = (selected[a] == selected[b])[:, seen]
             inner = (W[a] * W_svm[b]).sum((1, 2))
             sizes = np.linalg.norm(W[a], axis=(1, 2)) * np.linalg.norm(W_svm[b], axis=(1, 2))
-            yield {column: heads[column].iloc[0] for column in keys} | {
+            equal = (selected[a] == selected[b])[:, seen]
+            yield heads[list(keys)].iloc[0].to_dict() | {
                 "equal": equal.mean() if seen.any() else np.nan,
                 "other": np.median(1 - inner / sizes),
             }
 
 
-def _figure(panels: Mapping[str, Panel], tables: Tables, axes: CellAxes) -> Figure:
-    table = tables["heads"].sort_values(["layers", "layer"])
-    name = _networks.layer_names(table)
-    other = table["measure"] == "other"
+def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
+    """Return the correlations with the tokens of two heads, and the risk."""
+    figures = {name: partial(_figure, measures) for name, measures in FIGURES.items()}
+    return paged(figures, tables, axes, remarks, inner=OF_ROWS)
+
+
+def _figure(measures: Sequence[str], tables: Tables, axes: CellAxes) -> Figure:
+    table = tables["heads"]
+    equal, other = table["measure"] == "equal", table["measure"] == "other"
     table = table.assign(
-        rule=named(table["parameterization"], notation.RULES),
-        value=table["median"].where(table["measure"] != "equal", table["mean"]),
+        rule=labels(axes, table, ["parameterization"]),
+        value=table["median"].mask(equal, table["mean"]),
         panel=table["measure"].mask(other, "own"),
-        curve=name.mask(other, name + ", with the SVM of another head"),
+        curve=labels(axes, table, ["layers", "layer"]),
+        dash=named(other, {False: "its own SVM", True: "SVM of another head"}),
     )
-    table = table[table["panel"].isin(panels)]
-    looks = looks_of(list(dict.fromkeys(name)))
-    dashed: dict[str, Any] = {"linestyle": (0, (4, 1.6)), "label": "_dashed"}
-    looks |= {
-        f"{one}, with the SVM of another head": {**look, **dashed} for one, look in looks.items()
-    }
-    other_head = {"SVM of another head": {"color": style.INK, "linestyle": (0, (4, 1.6))}}
+    table = table[table["panel"].isin(measures)]
     row = "rule" if table["parameterization"].nunique() > 1 else ""
-    return facets(
-        table, "heads", "value", hue="curve", row=row, col="panel", panels=panels, looks=looks,
-        x_label="heads of a layer", ticks=table["heads"], nothing="no certified row",
-        also=other_head if "own" in panels else {},
-    )[0]  # fmt: skip
-
-
-draw = paged(
-    Pages("heads", partial(_figure, panels_of("own", "equal")), x=OF_ROWS),
-    Pages("heads_risk", partial(_figure, panels_of("risk")), x=OF_ROWS),
-)
+    return curves(
+        table,
+        "heads",
+        "value",
+        hue="curve",
+        dash="dash" if "own" in measures else "",
+        row=row,
+        col="panel",
+        panels=panels_of(*measures),
+        ticks=table["heads"],
+        x_label=notation.column("heads"),
+    )

@@ -11,8 +11,8 @@ import pandas as pd
 
 from .. import notation, statistics, style
 from ..cells import rows_of
-from ..facets import Look, facets, labels, panel_of
-from . import CAPTIONS, MOST_PANELS, CellAxes, Drawing, Figure, Pages, SweepFrames, Tables
+from ..facets import curves, labels, named, panel_of
+from . import CAPTIONS, MOST_PANELS, CellAxes, Drawing, Figure, SweepFrames, Tables, paged
 from ._numbers import arrays_of, certified, history_of, joined, outcomes
 from ._selections import of_pairs
 
@@ -23,12 +23,14 @@ POWER = re.compile(r"frobenius|l(\d+(\.\d+)?)")
 """Norms of a strictly convex potential: their SVM has one solution."""
 
 OTHER = "bregman_other_tokens"
-OF_OTHER_TOKENS = ", tokens of the other run"
+TOKENS = {"bregman": "its own tokens", OTHER: "tokens of the other run"}
 
 FIGURES = {
-    "": ("bregman", "log_domain"), "_published": ("bregman", "direct"),
-    "_correlation": ("one_minus_corr", "log_domain"), "_gap": ("margin_gap", "log_domain"),
-}  # fmt: skip
+    "": ("bregman", "log_domain"),
+    "_published": ("bregman", "direct"),
+    "_correlation": ("one_minus_corr", "log_domain"),
+    "_gap": ("margin_gap", "log_domain"),
+}
 """End of a figure's name -> its quantity, and the gradient of training."""
 
 
@@ -42,8 +44,8 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     history = history_of(frames, certified(frames), keys)
     words = history["quantity"].astype(str).str.extract("^(one_minus_corr|margin_gap)_(.+)$")
     recorded = history.assign(quantity=words[0], svm=words[1])[words[0].notna()]
-    found = pd.concat([recorded, _divergences(frames, keys)], ignore_index=True)
-    table = statistics.summaries(found, [*keys, "svm", "quantity", "step"], "value", STATISTIC)
+    values = pd.concat([recorded, _divergences(frames, keys)], ignore_index=True)
+    table = statistics.summaries(values, [*keys, "svm", "quantity", "step"], "value", STATISTIC)
     table = table.sort_values("svm", key=lambda norms: norms.map(_place), kind="stable")
     last = table.groupby(keys, dropna=False)["step"].transform("max")
     return {
@@ -59,17 +61,21 @@ def _divergences(frames: SweepFrames, keys: Sequence[str]) -> pd.DataFrame:
     apart = [key for key in keys if key not in ("p", "steps")]
     parts: list[pd.DataFrame] = []
     for _, cells in certified(frames).groupby(apart, dropna=False, sort=True):
-        known = [
-            (dict(part.iloc[0][list(keys)]), arrays)
+        runs = [
+            (part.iloc[0][list(keys)].to_dict(), arrays)
             for run, part in cells.groupby("run", sort=False)
             if (arrays := _with_path(frames, run, part)) and part["p"].notna().all()
         ]
-        for cell, arrays in known:
-            for norm in filter(_power, (n.removesuffix("_W") for n in arrays if n.endswith("_W"))):
-                parts.append(_over_steps(cell, norm, "bregman", arrays, arrays))
-                others = [found for one, found in known if one["p"] == _power(norm)]
-                if len(others) == 1 and f"{norm}_W" in others[0]:
-                    parts.append(_over_steps(cell, norm, OTHER, arrays, others[0]))
+        for (cell, arrays), name in ((run, name) for run in runs for name in run[1]):
+            norm = name.removesuffix("_W")
+            if norm == name or _power(norm) is None:
+                continue
+            own = {"svm": norm, **cell}
+            parts.append(_over_steps({**own, "quantity": "bregman"}, arrays, arrays[name], arrays))
+            others = [there for of, there in runs if of["p"] == _power(norm) and name in there]
+            if len(others) == 1:
+                svm = others[0][name]
+                parts.append(_over_steps({**own, "quantity": OTHER}, arrays, svm, others[0]))
     return joined(parts, [*keys, "svm", "quantity", "seed", "step", "value"])
 
 
@@ -84,8 +90,8 @@ def _with_path(frames: SweepFrames, run: object, trials: pd.DataFrame) -> dict[s
 
 def _power(norm: str) -> float | None:
     """Return p of the entry-wise l_p norm of that name, p > 1; None of others."""
-    found = POWER.fullmatch(norm)
-    return None if found is None or norm == "l1" else float(found[1] or 2)
+    match = POWER.fullmatch(norm)
+    return None if match is None or norm == "l1" else float(match[1] or 2)
 
 
 def _place(norm: str) -> tuple[float, str]:
@@ -93,41 +99,47 @@ def _place(norm: str) -> tuple[float, str]:
     return _power(norm) or np.inf, norm
 
 
-Arrays = Mapping[str, np.ndarray]
-
-
 def _over_steps(
-    cell: dict[str, Any], norm: str, quantity: str, trained: Arrays, separated: Arrays
+    columns: Mapping[str, Any],
+    trained: Mapping[str, np.ndarray],
+    W: np.ndarray,
+    separated: Mapping[str, np.ndarray],
 ) -> pd.DataFrame:
-    """Return the divergence of the trained directions from the SVMs of the same instances.
+    """Return the divergence of the trained directions from the W of the same instances.
 
     NaN, hence counted as excluded, where the other run has no certified SVM.
     """
     path, steps, seeds = trained["snapshots"], trained["steps"], trained["seeds"]
     svm = np.full(path[:, 0].shape, np.nan)
     _, here, there = np.intersect1d(seeds, separated["seeds"], return_indices=True)
-    svm[here] = separated[f"{norm}_W"][there]
-    values = directional_bregman_divergence(svm[:, None], path, cell["p"])
-    found = {"step": steps.ravel(), "value": values.ravel()}
-    given = {"svm": norm, "quantity": quantity, "seed": np.repeat(seeds, steps.shape[1])}
-    return pd.DataFrame(cell | given | found)
+    svm[here] = W[there]
+    values = directional_bregman_divergence(svm[:, None], path, columns["p"])
+    seed = np.repeat(seeds, steps.shape[1])
+    return pd.DataFrame({**columns, "seed": seed, "step": steps.ravel(), "value": values.ravel()})
 
 
 def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
     """Return the figures for W, and those for (K, Q)."""
-    kinds = set(tables["mirror_descent_counts"].get("parameterization", [""]))
+    rules = set(tables["mirror_descent_counts"].get("parameterization", [""]))
     known = set(tables["mirror_descent"]["gradient"])
     drawings: list[Drawing] = []
-    for kind, (end, shown) in product(sorted(kinds, reverse=True), FIGURES.items()):  # W first
-        if shown[1] not in known and (end or known):
+    for rule, (end, (quantity, gradient)) in product(sorted(rules, reverse=True), FIGURES.items()):
+        if gradient not in known and (end or known):
             continue
-        cell = {"parameterization": kind} if kind else {}
-        here = {name: rows_of(table, cell) for name, table in tables.items()}
-        name = f"mirror_descent{'' if kind in ('w', '') else f'_{kind}'}{end}"
-        drawings += Pages(
-            name, partial(_figure, *shown), x=("gradient",), panels=("p", "steps"),
-            room=MOST_PANELS, **CAPTIONS[f"mirror_descent{end}"],
-        ).draw(here, axes, remarks)  # fmt: skip
+        cell = {"parameterization": rule} if rule else {}
+        part = {name: rows_of(table, cell) for name, table in tables.items()}
+        prefix = "mirror_descent" if rule in ("w", "") else f"mirror_descent_{rule}"
+        figures = {f"{prefix}{end}": partial(_figure, quantity, gradient)}
+        drawings += paged(
+            figures,
+            part,
+            axes,
+            remarks,
+            caption=CAPTIONS[f"mirror_descent{end}"],
+            inner=["gradient"],
+            panels=["p", "steps"],
+            room=MOST_PANELS,
+        )
     return drawings
 
 
@@ -135,23 +147,24 @@ def _figure(quantity: str, gradient: str, tables: Tables, axes: CellAxes) -> Fig
     table = tables["mirror_descent"]
     shown = [quantity, *([OTHER] if gradient == "direct" else [])]
     table = table[(table["gradient"] == gradient) & table["quantity"].isin(shown)]
-    table = table[table["step"] > 0]
-    norms = sorted(set(table["svm"]), key=_place)
-    looks: dict[str, Look] = {}
-    for norm, colour in style.colours(norms).items():
-        word = notation.VALUES["norm"].get(norm, style.plain(norm))
-        looks[norm] = {"color": colour, "label": f"{word} SVM"}
-        looks[norm + OF_OTHER_TOKENS] = {"color": colour, "linestyle": ":", "label": "_"}
-    curve = table["svm"].where(table["quantity"] != OTHER, table["svm"] + OF_OTHER_TOKENS)
+    norms = sorted({*table["svm"]}, key=_place)
+    words = {norm: notation.VALUES["norm"].get(norm, style.plain(norm)) for norm in norms}
     apart = axes.besides("gradient", "steps", "parameterization") or ["p"]
-    table = table.assign(
-        column=labels(axes, table, apart),
-        curve=pd.Categorical(curve, [name for name in looks if name in set(curve)]),
+    return curves(
+        table.assign(
+            column=labels(axes, table, apart),
+            curve=named(table["svm"], {norm: f"{word} SVM" for norm, word in words.items()}),
+            dash=named(table["quantity"], TOKENS),
+        ),
+        "step",
+        STATISTIC,
+        hue="curve",
+        dash="dash",
+        col="column",
+        panels=panel_of(quantity),
+        x_label="step",
+        log_x=True,
     )
-    return facets(
-        table, "step", STATISTIC, hue="curve", col="column", looks=looks,
-        panels=panel_of(quantity), x_label="step", log_x=True,
-    )[0]  # fmt: skip
 
 
 def directional_bregman_divergence(W: Any, V: Any, p: float) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -10,9 +11,9 @@ from matplotlib.patches import Rectangle
 
 from .. import statistics, style
 from ..cells import groups, row_key
-from ..facets import Panel, facets, matrix
+from ..facets import curves, heatmap, panel_of
 from ..notation import VALUES, label
-from . import MOST_CURVES, CellAxes, Drawing, Figure, Pages, SweepFrames, Tables, _selections, paged
+from . import MOST_CURVES, CellAxes, Drawing, Figure, SweepFrames, Tables, _selections, paged
 from ._numbers import certified, history_of, joined, outcomes
 
 GAP, GAP_OVER_STEPS = "_margin_gap", "margin_gap_"
@@ -62,22 +63,23 @@ class Geometry:
     def tables(self, frames: SweepFrames) -> dict[str, pd.DataFrame]:
         """Return the gaps in every norm, in the own one over the steps, tokens, and counts."""
         trials, keys = _with_own(certified(frames)), [*frames.axes.besides(), "own"]
+        names = {name: name.removesuffix(GAP) for name in map(str, trials) if name.endswith(GAP)}
         balls = {f"constrained_{norm}": f"ball of {norm}" for norm in BALLS}
-        names = {name: str(name).removesuffix(GAP) for name in trials if str(name).endswith(GAP)}
         names |= {name: words for name, words in balls.items() if name in trials}
         long = trials.melt(keys, list(names), "margin_in", "value")
         long["margin_in"] = long["margin_in"].map(names)
         history = history_of(frames, trials, keys)
-        curves = history[history["quantity"].astype(str) == GAP_OVER_STEPS + history["own"]]
-        found = {
+        of_own = GAP_OVER_STEPS + history["own"].astype(str)
+        rows = history[history["quantity"].astype(str) == of_own]
+        tables = {
             self.name: statistics.summaries(long, [*keys, "margin_in"], "value", "median"),
-            f"{self.name}_steps": statistics.summaries(curves, [*keys, "step"], "value", "median"),
+            f"{self.name}_steps": statistics.summaries(rows, [*keys, "step"], "value", "median"),
             f"{self.name}_tokens": _selections.of_pairs(frames),
             f"{self.name}_counts": outcomes(frames.trials, frames.axes),
         }
         if self.room > MOST_CURVES:
-            found[f"{self.name}_reached"] = self.reached(frames)
-        return found
+            tables[f"{self.name}_reached"] = self.reached(frames)
+        return tables
 
     def reached(self, frames: SweepFrames) -> pd.DataFrame:
         """Return how many instances of each setting end where."""
@@ -87,16 +89,11 @@ class Geometry:
 
     def draw(self, tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
         """Return the map and the curves, or several of each."""
-        steps, reached = f"{self.name}_steps", f"{self.name}_reached"
-        pages = (
-            Pages(self.name, lambda t, a: _map(t[self.name], t.get(reached), a), room=self.room),
-            Pages(steps, lambda t, a: _steps(t[steps], a), room=MOST_CURVES),
-        )
-        return paged(*(pages[:1] if self.room > MOST_CURVES else pages))(tables, axes, remarks)
-
-
-SWEEPS = {name: Geometry(name) for name in ("optimizer_geometry", "optimizer_geometry_kq")}
-SWEEPS |= {name: Geometry(name, room=100) for name in ("atlas", "atlas_attention", "atlas_kq")}
+        steps = f"{self.name}_steps"
+        figures = {self.name: partial(_map, self.name), steps: partial(_steps, steps)}
+        if self.room > MOST_CURVES:
+            del figures[steps]
+        return paged(figures, tables, axes, remarks, room=self.room)
 
 
 def _with_own(trials: pd.DataFrame) -> pd.DataFrame:
@@ -136,7 +133,7 @@ def ending(row: pd.Series, curve: pd.DataFrame) -> str:
     if row["decays"]:
         gaps = {f"ball of {norm}": row[f"constrained_{norm}"] for norm in BALLS}
         names = [f"constrained_{norm}" for norm in BALLS]
-    (norm, least), *others = sorted(gaps.items(), key=lambda one: one[1]) or [("", np.nan)]
+    (norm, least), *others = sorted(gaps.items(), key=lambda item: item[1]) or [("", np.nan)]
     if least <= REACHED and others and others[0][1] - least > APART:
         return norm
     if not (least > REACHED and {"W_norm", *names} <= set(curve)):
@@ -196,44 +193,49 @@ def decision(table: pd.DataFrame, counts: pd.DataFrame) -> str:
     return "several" if known.sum() >= least_known else "open"
 
 
-def _map(table: pd.DataFrame, reached: pd.DataFrame | None, axes: CellAxes) -> Figure:
-    norms = sorted(set(table["margin_in"]), key=_place)
-    narrow = len(norms) > len(NORMS)  # there are balls, too
-    optimizers = _optimizers(table, axes)
-    ends = {} if reached is None else dict(_optimizers(reached, axes))
-    names, room, line = [name for name, _ in optimizers], 2.4, 0.13
-    if len(names) > MOST_CURVES:
-        names = [f"{name}: {_ends(part, ends.get(name))}" for name, part in optimizers]
-        room, line = 3.2, 0.18
-    words = [style.wrapped(name, room) for name in names]
-    lines = max([1, *(name.count("\n") for name in words)])
+def _map(name: str, tables: Tables, axes: CellAxes) -> Figure:
+    table, reached = tables[name], tables.get(f"{name}_reached")
+    norms = sorted({*table["margin_in"]}, key=_place)
+    settings, line, room = _settings(table, axes), 0.13, 2.4
+    words = [word for word, _ in settings]
+    if reached is not None:
+        counts, line, room = dict(_settings(reached, axes)), 0.18, 3.2
+        words = [f"{word}: {_ends(part, counts.get(word))}" for word, part in settings]
+    words = [style.wrapped(word, room) for word in words]
+    lines = max([1, *(word.count("\n") for word in words)])
     fig = style.figure(style.PAGE, max((0.12 + line * lines) * len(words) + 0.5, 1.8))
     ax = fig.subplots()
     if table["used"].sum() == 0:
         style.empty(ax, "no certified instance")
         return fig
-    rows = pd.concat([part.assign(row=i) for i, (_, part) in enumerate(optimizers)])
+    rows = pd.concat([part.assign(row=i) for i, (_, part) in enumerate(settings)])
     rows = rows[rows["median"].notna()].assign(
-        row=lambda table: pd.Categorical(table["row"], range(len(optimizers))),
+        row=lambda table: pd.Categorical(table["row"], range(len(settings))),
         margin_in=lambda table: pd.Categorical(table["margin_in"], norms),
         shown=lambda table: table["median"].clip(*RANGE),
-        text=lambda table: table["median"].map(_short if narrow else "{:.2g}".format),
+        text=lambda table: table["median"].map(_short),
     )
-    matrix(
-        ax, rows, "row", "margin_in", "shown", "text", norm=LogNorm(*RANGE), cbar=True,
-        xticklabels=[_word(norm) for norm in norms], yticklabels=words,
-        annot_kws={"fontsize": 7}, cbar_kws={"label": "median margin gap", "pad": 0.02},
-    )  # fmt: skip
-    least = rows.groupby("row", observed=True)["median"].transform("min") == rows["median"]
-    rows = rows.assign(least=least).sort_values(["row", "margin_in"])  # the order of the texts
-    for text, (_, one) in zip(ax.texts, rows.iterrows(), strict=True):
-        text.set_fontweight("bold" if one["least"] else "normal")
-        if one["own"] == one["margin_in"]:
-            corner = norms.index(one["margin_in"]) + 0.03, one["row"] + 0.04
-            ax.add_patch(Rectangle(corner, 0.94, 0.92, fill=False, lw=1.4, zorder=3, ec="#e31a1c"))
-    ax.set_xlabel("norm of the margin, or ball" if narrow else "norm of the margin")
-    if narrow:
-        ax.tick_params("x", rotation=30)
+    bar = {"label": "median margin gap", "pad": 0.02}
+    names = {"xticklabels": [_word(norm) for norm in norms], "yticklabels": words}
+    heatmap(
+        ax,
+        rows,
+        "row",
+        "margin_in",
+        "shown",
+        "text",
+        norm=LogNorm(*RANGE),
+        cbar=True,
+        cbar_kws=bar,
+        annot_kws={"fontsize": 7},
+        **names,
+    )
+    own = rows[rows["own"] == rows["margin_in"].astype(str)]
+    for place, norm in zip(own["row"], own["margin_in"], strict=True):
+        corner = norms.index(norm) + 0.03, place + 0.04
+        ax.add_patch(Rectangle(corner, 0.94, 0.92, fill=False, lw=1.4, zorder=3, ec="#e31a1c"))
+    ax.set_xlabel("norm of the margin, or ball; framed: the norm of the steps")
+    ax.tick_params("x", rotation=30 if len(norms) > len(NORMS) else 0)
     return fig
 
 
@@ -246,12 +248,13 @@ def _ends(table: pd.DataFrame, counts: pd.DataFrame | None) -> str:
     """Return how many instances reach what, most first, and whether that is decided."""
     if counts is None:
         return "-"
-    by_word = counts.groupby("reached")["count"].sum().sort_values(ascending=False)
-    said = ", ".join(f"{_word(str(word))} {count}" for word, count in by_word.items())
-    return said + {"one": "", "several": " (several)", "open": " (open)"}[decision(table, counts)]
+    sums = counts.groupby("reached")["count"].sum().sort_values(ascending=False)
+    listed = ", ".join(f"{_word(str(word))} {count}" for word, count in sums.items())
+    decided = decision(table, counts)
+    return listed if decided == "one" else f"{listed} ({decided})"
 
 
-def _optimizers(table: pd.DataFrame, axes: CellAxes) -> list[tuple[str, pd.DataFrame]]:
+def _settings(table: pd.DataFrame, axes: CellAxes) -> list[tuple[str, pd.DataFrame]]:
     """Return the rows of each optimizer with its label, in the order of the norms of steps.
 
     Of more than `MOST_CURVES` labels are without sizes and number of steps, if they differ then.
@@ -259,8 +262,10 @@ def _optimizers(table: pd.DataFrame, axes: CellAxes) -> list[tuple[str, pd.DataF
     names = [name for name in axes.besides() if name in table]
     cells = list(groups(table, names))
     for left_out in (STEPS, ()) if len(cells) > MOST_CURVES else ((),):
-        told = [name for name in names if name not in left_out]
-        words = [label(axes, {name: cell[name] for name in told}) or "all" for cell, _ in cells]
+        words = [
+            label(axes, {name: cell[name] for name in names if name not in left_out}) or "all"
+            for cell, _ in cells
+        ]
         if len(set(words)) == len(words):
             break
     parts = zip(words, (part for _, part in cells), strict=True)
@@ -278,13 +283,18 @@ def _place(norm: str) -> tuple[int, str]:
     return (NORMS.index(norm) if norm in NORMS else len(NORMS)), norm
 
 
-def _steps(table: pd.DataFrame, axes: CellAxes) -> Figure:
+def _steps(name: str, tables: Tables, axes: CellAxes) -> Figure:
     rows = [
-        part.assign(curve=f"{label}: {_word(part['own'].iloc[0])} margin")
-        for label, part in _optimizers(table[table["step"] > 0], axes)
+        part.assign(curve=f"{word}: {_word(part['own'].iloc[0])} margin")
+        for word, part in _settings(tables[name], axes)
     ]
-    panel = Panel("margin gap in its own norm", "log")
-    return facets(
-        joined(rows, [*table]), "step", "median", hue="curve", panels=panel, x_label="step",
-        log_x=True, height=2.2, nothing="no margin gap over the steps on record",
-    )[0]  # fmt: skip
+    return curves(
+        joined(rows, [*tables[name]]),
+        "step",
+        "median",
+        hue="curve",
+        height=2.2,
+        panels=panel_of("own_margin_gap"),
+        x_label="step",
+        log_x=True,
+    )

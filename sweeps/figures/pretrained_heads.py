@@ -1,17 +1,17 @@
 """Heads of a pretrained transformer against the SVMs of the tokens that they attend to."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from .. import statistics
 from ..cells import groups
-from ..facets import Panel, facets, looks_of, named, whiskers
+from ..facets import WHISKERS, curves, named, panel_of
 from ..notation import MEASURED
-from . import CellAxes, Drawing, Figure, Pages, SweepFrames, Tables, _head_attention, paged
+from . import CellAxes, Drawing, Figure, SweepFrames, Tables, _head_attention, paged
 from ._numbers import outcomes
 
 HEAD = _head_attention.HEAD
@@ -63,8 +63,12 @@ def _correlations(trials: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     part = part.assign(svm=np.where(of_gen_svm, "Gen-SVM", "one token"))
     parts = []
     for norm, column in NORMS.items():
-        names = {column: "correlation", f"other_heads_{norm}": "other_heads",
-                 f"{norm}_rank": "svm_rank", f"{norm}_margin_gap": "margin_gap"}  # fmt: skip
+        names = {
+            column: "correlation",
+            f"other_heads_{norm}": "other_heads",
+            f"{norm}_rank": "svm_rank",
+            f"{norm}_margin_gap": "margin_gap",
+        }
         measured = trials.reindex(columns=list(names)).astype(float).rename(columns=names)
         measured["correlation"] = (1 - measured["correlation"]) / left
         solved = trials.get(f"{norm}_status", trials["status"]) == "solved"
@@ -115,9 +119,12 @@ def _heads(
     controls = statistics.paired_means(differences, [*keys, "null"], "difference", level)
     known = controls[controls["used"] >= 2].sort_values("mean").groupby(keys, dropna=False)
     least = known.agg(
-        null=("null", "first"), lean=("mean", "min"), low=("low", "min"), high=("high", "min"),
+        null=("null", "first"),
+        lean=("mean", "min"),
+        low=("low", "min"),
+        high=("high", "min"),
         p_value=("p_value", "max"),
-    )[known.size() == len(NULLS)]  # fmt: skip
+    )[known.size() == len(NULLS)]
     heads = controls.groupby(keys, dropna=False)["used"].min().reset_index()
     heads = heads.merge(least.reset_index(), "left", on=keys).fillna({"null": ""})
     for name, any_dependence in (("", False), ("_any_dependence", True)):
@@ -161,10 +168,10 @@ def _optimality(trials: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     counts = pairs.groupby(group, dropna=False)["difference"].agg(
         instances="count", left_out=lambda difference: int(difference.isna().sum())
     )
-    found = statistics.paired_means(of_samples, group, "difference")
-    found = found.rename(columns={"used": "samples", "mean": "difference"})
+    means_of_samples = statistics.paired_means(of_samples, group, "difference")
+    means_of_samples = means_of_samples.rename(columns={"used": "samples", "mean": "difference"})
     kept = [*group, "difference", "low", "high", "samples"]
-    return shares.merge(found[kept], on=group).merge(counts.reset_index(), on=group)
+    return shares.merge(means_of_samples[kept], on=group).merge(counts.reset_index(), on=group)
 
 
 def _total(heads: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
@@ -172,25 +179,25 @@ def _total(heads: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     name = heads["at_layer"].astype(str) + "." + heads["at_head"].astype(str)
     total = heads.assign(name=name.where(heads["leans"])).groupby(keys, dropna=False)
     return total.agg(
-        asked=("leans", "size"), tested=("p_value", "count"), lean=("leans", "sum"),
+        asked=("leans", "size"),
+        tested=("p_value", "count"),
+        lean=("leans", "sum"),
         lean_any_dependence=("leans_any_dependence", "sum"),
         which=("name", lambda names: " ".join(names.dropna())),
-    ).reset_index()  # fmt: skip
+    ).reset_index()
 
 
 def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
     """Return the heads against the controls, for each SVM, and an example."""
-    names = {"pretrained_heads": "one token", "pretrained_heads_gen_svm": "Gen-SVM"}
-    pages = [
-        Pages(name, partial(_against, svm), partial(_notes, svm))
-        for name, svm in names.items()
-        if svm == "one token" or svm in set(tables["pretrained_heads"]["svm"])
-    ]
-    example = "pretrained_heads_attention"
-    pages.append(Pages(example, _head_attention.figure, _head_attention.notes))
-    shown = ("control", "tokens", *HEAD)
-    pages = [replace(one, x=shown, cells="pretrained_heads") for one in pages]
-    return paged(*pages)(tables, axes, remarks)
+    svms = {"pretrained_heads": "one token", "pretrained_heads_gen_svm": "Gen-SVM"}
+    shared: dict[str, Any] = {"inner": ("control", "tokens", *HEAD), "cells": "pretrained_heads"}
+    drawings: list[Drawing] = []
+    for name, svm in svms.items():
+        if svm == "one token" or svm in set(tables["pretrained_heads"]["svm"]):
+            figures, notes = {name: partial(_against, svm)}, partial(_notes, svm)
+            drawings += paged(figures, tables, axes, remarks, notes=notes, **shared)
+    example = {"pretrained_heads_attention": _head_attention.figure}
+    return drawings + paged(example, tables, axes, remarks, notes=_head_attention.notes, **shared)
 
 
 def _against(svm: str, tables: Tables, axes: CellAxes) -> Figure:
@@ -199,19 +206,24 @@ def _against(svm: str, tables: Tables, axes: CellAxes) -> Figure:
     table = pd.concat([tables["pretrained_heads_controls"], heads], ignore_index=True)
     table = table[(table["svm"] == svm) & table["mean"].notna()]
     rank = table.groupby(["svm_norm", "null"])["mean"].rank(method="first", pct=True)
-    table = table.assign(
-        x=table["null"].map({k: i for i, k in enumerate(SHOWN)}).astype(float)
-        + 0.85 * (rank - 0.5),
-        curve=named(table["null"], SHOWN),
-        norm=named(table["svm_norm"], {"frobenius": "Frobenius norm", "nuclear": "nuclear norm"}),
+    curve = named(table["null"], SHOWN)
+    fig = curves(
+        table.assign(
+            x=curve.cat.codes + 0.85 * (rank - 0.5),
+            curve=curve,
+            norm=table["svm_norm"].astype(str) + " norm",
+        ),
+        "x",
+        "mean",
+        hue="curve",
+        col="norm",
+        bands={},
+        whiskers=WHISKERS,
+        joined=False,
+        height=2.0,
+        panels=panel_of("control"),
     )
-    fig, (grid,) = facets(
-        table, "x", "mean", hue="curve", col="norm", mark=whiskers, height=2.0,
-        looks=looks_of([*SHOWN.values()], linestyle="", elinewidth=0.4, capsize=0, markersize=1.6),
-        panels=Panel("correlation, less that of a control", line=0.0),
-        nothing="no head with all four controls and two samples",
-    )  # fmt: skip
-    for ax in grid:
+    for ax in fig.axes:
         ax.set_xticks([])
     return fig
 

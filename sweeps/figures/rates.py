@@ -1,14 +1,15 @@
 """Rates: exponents of direction error, margin gap and loss against steps and the norm of W."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import pandas as pd
 
 from .. import statistics, style
-from ..facets import facets, labels, looks_of, panels_of
-from ..notation import MEASURED
-from . import MOST_CURVES, CellAxes, Figure, Pages, SweepFrames, Tables, paged
+from ..facets import curves, labels, panels_of
+from ..notation import MEASURED, column
+from . import MOST_CURVES, CellAxes, Drawing, Figure, SweepFrames, Tables, paged
 from ._numbers import history_of, outcomes
 
 QUANTITIES = MEASURED["rates"]
@@ -20,7 +21,7 @@ LOG_EXCESS = "excess_risk_log"
 SMALLEST_SHOWN = 1e-30
 """Curves end where they fall below: L - L* falls to e^-400000."""
 
-AGAINST = {"step": "step", "W_norm": r"$\|W\|_F$"}
+AGAINST = ("step", "W_norm")
 GUIDES = {"one_minus_corr_frobenius": -2.0, "margin_gap_frobenius": -1.0}
 """Quantity of the main figure -> exponent of the dotted line beside its curves."""
 
@@ -142,55 +143,58 @@ def _laws(local: pd.DataFrame, by: list[str]) -> pd.DataFrame:
         allowed = TOLERANCE * min(1.0, abs(last[0])) if len(known) else 0.0
         equal = int(np.logical_and.accumulate(widest.to_numpy()[::-1] <= allowed).sum())
         law = equal >= 2 and known["span"].iloc[-equal:].sum() >= SPAN
-        found = last[:3] if law else [np.nan] * 3
+        exponent = last[:3] if law else [np.nan] * 3
         used = int(last[3]) if len(known) else 0
-        rows.append([*key, equal if law else 0, len(known), used, *found])
+        rows.append([*key, equal if law else 0, len(known), used, *exponent])
     columns = [*keys, "decades", "of", "used", "exponent", "low", "high"]
     return pd.DataFrame(rows, columns=columns)
 
 
+def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
+    """Return the curves over the norm of W, and over the steps."""
+    figures = {"rates": _over_norm, "rates_steps": partial(_figure, "step", [*QUANTITIES])}
+    return paged(figures, tables, axes, remarks, notes=notes, room=MOST_CURVES)
+
+
 def _over_norm(tables: Tables, axes: CellAxes) -> Figure:
-    """Return the curves over the norm, beside a dotted line of the slope that theory gives."""
-    fig, (grid,) = _figure(tables, axes, "W_norm", GUIDES)
-    for ax, exponent in zip(grid, GUIDES.values(), strict=False):
-        ends = [(line.get_xdata()[-1], line.get_ydata()[-1]) for line in ax.lines]
-        x, y = max((float(x), float(y)) for x, y in ends) if ends else (0.0, 0.0)
-        if x > 1e3:
-            ax.plot([x / 1e3, x], [6 * y * 1e3**-exponent, 6 * y], ":", color=style.INK)
-            ax.text(x / 30, 12 * y * 30**-exponent, rf"$\|W\|^{{{exponent:.0f}}}$", va="bottom")
+    """Return the curves over the norm, with lines of the slopes that theory gives."""
+    fig = _figure("W_norm", [*GUIDES], tables, axes)
+    table = tables["rates_curves"]
+    largest = table.loc[table["quantity"].isin(GUIDES), "W_norm"].max()
+    for ax, (quantity, exponent) in zip(fig.axes, GUIDES.items(), strict=False):
+        if largest > 1e3:
+            end = table[(table["quantity"] == quantity) & (table["W_norm"] == largest)].iloc[0]
+            x = np.array([largest / 1e3, largest])
+            y = 6 * end["median"] * (x / largest) ** exponent
+            ax.plot(x, y, ":", color=style.INK)
+            ax.text(x[0], y[0], rf"$\|W\|^{{{exponent:.0f}}}$", va="bottom")
     return fig
 
 
-def _figure(
-    tables: Tables, axes: CellAxes, x: str, quantities: Iterable[str]
-) -> tuple[Figure, np.ndarray]:
+def _figure(x: str, quantities: Sequence[str], tables: Tables, axes: CellAxes) -> Figure:
     """Return a panel for each quantity, with a curve for each cell."""
     table = tables["rates_curves"]
-    table = table[(table["median"] > SMALLEST_SHOWN) & table["quantity"].isin([*quantities])]
-    looks = looks_of(list(labels(axes, tables["rates_counts"], axes.besides()).cat.categories))
-    curves = labels(axes, table, axes.besides()).cat.set_categories(list(looks))
-    table = table.drop(columns=["low", "high"]).assign(curve=curves)
-    return facets(
-        table, x, "median", hue="curve", col="quantity", panels=panels_of(*quantities),
-        looks=looks, log_x=True, x_label=AGAINST[x],
-    )  # fmt: skip
+    table = table[(table["median"] > SMALLEST_SHOWN) & table["quantity"].isin(quantities)]
+    return curves(
+        table.assign(curve=labels(axes, table, axes.besides())),
+        x,
+        "median",
+        hue="curve",
+        col="quantity",
+        panels=panels_of(*quantities),
+        bands={},
+        log_x=True,
+        x_label=column(x),
+    )
 
 
 def notes(tables: Tables, axes: CellAxes) -> list[str]:
     """Return a sentence with the counts of numbers without a logarithm, if there are any."""
     counts = tables["rates_left_out"]
     sums = counts[counts["against"] == "step"].groupby("quantity", sort=False)
-    found = [
-        f"{QUANTITIES[str(name)]} {int(one['left_out'])} of {int(one['of'])}"
-        for name, one in sums[["left_out", "of"]].sum().iterrows()
-        if one["left_out"]
+    listed = [
+        f"{QUANTITIES[str(name)]} {int(row['left_out'])} of {int(row['of'])}"
+        for name, row in sums[["left_out", "of"]].sum().iterrows()
+        if row["left_out"]
     ]
-    return [f"Left out, not positive or not known: {', '.join(found)}."] if found else []
-
-
-draw = paged(
-    Pages("rates", _over_norm, notes, room=MOST_CURVES),
-    Pages(
-        "rates_steps", lambda t, a: _figure(t, a, "step", QUANTITIES)[0], notes, room=MOST_CURVES
-    ),
-)
+    return [f"Left out, not positive or not known: {', '.join(listed)}."] if listed else []

@@ -1,18 +1,19 @@
 """Paths of W z_i in two dimensions, and the directions that the SVM predicts (section 4)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 from scipy.special import softmax
 
 from .. import style
 from ..cells import groups, rows_of
-from ..facets import Look, looks_of, named
+from ..facets import named, values_of
 from ..notation import RULES, SVMS
-from . import CellAxes, Figure, Pages, SweepFrames, Tables
+from . import CellAxes, Drawing, Figure, SweepFrames, Tables, paged
 from ._numbers import arrays_of, joined, outcomes
 
 SCENES = {"paths_far": "samples far apart", "paths_near": "samples overlapping"}
@@ -53,10 +54,10 @@ def _instance(frames: SweepFrames, runs: pd.DataFrame) -> dict[str, np.ndarray] 
         if "snapshots" in stored and stored["X"].shape[-1] == 2:
             published = np.flatnonzero(stored["seeds"] == PUBLISHED_SEEDS.get(data))
             k = published[0] if len(published) else 0
-            found = {name: value[k] for name, value in stored.items()}
+            arrays = {name: value[k] for name, value in stored.items()}
             if len(published):
-                return found
-            first = first or found
+                return arrays
+            first = first or arrays
     return first
 
 
@@ -77,25 +78,60 @@ def _scene(arrays: Mapping[str, np.ndarray]) -> dict[str, pd.DataFrame]:
     n, T = X.shape[:2]
     sample, token = np.indices((n, T)).reshape(2, -1)
     tokens = pd.DataFrame(
-        {"sample": sample, "token": token, "x": X[..., 0].ravel(), "y": X[..., 1].ravel(),
-         "score": arrays["scores"].ravel(), "selected": token == selected[sample],
-         "optimal": token == optimal[sample]}
-    )[mask.ravel()]  # fmt: skip
+        {
+            "sample": sample,
+            "token": token,
+            "x": X[..., 0].ravel(),
+            "y": X[..., 1].ravel(),
+            "score": arrays["scores"].ravel(),
+            "selected": token == selected[sample],
+            "optimal": token == optimal[sample],
+        }
+    )[mask.ravel()]
     at, who, which = np.indices((len(kept), n, T)).reshape(3, -1)
     paths = pd.DataFrame(
-        {"step": arrays["steps"][kept][at], "sample": who, "token": which,
-         "softmax": attention.ravel(), "x": directions[at, who, 0], "y": directions[at, who, 1]}
-    )  # fmt: skip
+        {
+            "step": arrays["steps"][kept][at],
+            "sample": who,
+            "token": which,
+            "softmax": attention.ravel(),
+            "x": directions[at, who, 0],
+            "y": directions[at, who, 1],
+        }
+    )
     rays = []
     for norm in RAYS:
         W = arrays.get(f"{norm}_W")
         if W is not None and np.isfinite(W).all():
             ray = Z @ W.T
             reach = np.einsum("nd,nd->n", X[np.arange(n), selected], ray)
-            rays.append(pd.DataFrame({"svm_norm": norm, "sample": np.arange(n), "x": ray[:, 0],
-                                      "y": ray[:, 1], "offset": reach - 0.5}))  # fmt: skip
+            rays.append(
+                pd.DataFrame(
+                    {
+                        "svm_norm": norm,
+                        "sample": np.arange(n),
+                        "x": ray[:, 0],
+                        "y": ray[:, 1],
+                        "offset": reach - 0.5,
+                    }
+                )
+            )
     columns = ["svm_norm", "sample", "x", "y", "offset"]
     return {"tokens": tokens, "paths": paths, "rays": joined(rays, columns)}
+
+
+def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
+    """Return the scenes with their animation."""
+    return paged(
+        {"trajectories": _figure},
+        tables,
+        axes,
+        remarks,
+        notes=_notes,
+        inner=X[1:],
+        cells="trajectories_tokens",
+        animate=_frames,
+    )
 
 
 def _frames(tables: Tables) -> tuple[np.ndarray, ...]:
@@ -121,11 +157,6 @@ def _notes(tables: Tables, axes: CellAxes) -> list[str]:
     return ["One published instance per scene." if known else "One instance per scene, the first."]
 
 
-draw = Pages(
-    "trajectories", _figure, _notes, x=X[1:], cells="trajectories_tokens", animate=_frames
-).draw
-
-
 def _scenes(tables: Tables, step: float | None = None) -> Figure:
     """Return a row per scene, a column per parameterization, with complete paths or at `step`."""
     parts = {
@@ -135,35 +166,33 @@ def _scenes(tables: Tables, step: float | None = None) -> Figure:
         )
         for name in ("tokens", "paths", "rays")
     }
-    rows, columns = (list(parts["tokens"][name].cat.categories) for name in ("row", "col"))
-    looks = looks_of(sorted(parts["tokens"]["sample"].unique()))
-    height = 3.1 * len(rows) + (0.1 if step is None else 0.4)
-    fig = style.figure(style.width_of(len(columns)), height)
-    grid = fig.subplots(len(rows), len(columns), squeeze=False)
-    for (i, j), ax in np.ndenumerate(grid):
+    rows, columns = (values_of(parts["tokens"], name) for name in ("row", "col"))
+    samples = sorted(parts["tokens"]["sample"].unique())
+    colours = style.colours(samples)
+    fig = style.figure(style.width_of(len(columns)), 3.1 * len(rows))
+    for (i, j), ax in np.ndenumerate(fig.subplots(len(rows), len(columns), squeeze=False)):
         style.heading(ax, f"trained {columns[j]}, {rows[i]}")
         cell = {"row": rows[i], "col": columns[j]}
-        here = {name: rows_of(table, cell) for name, table in parts.items()}
-        if here["tokens"].empty:
+        shown = {name: rows_of(table, cell) for name, table in parts.items()}
+        if shown["tokens"].empty:
             style.empty(ax, "no run on record")
         else:
-            _panel(ax, here, looks, step)
-    for ax in grid[:, 0]:
-        ax.set_ylabel("second coordinate")
-    token: Look = {"color": style.INK, "linestyle": "", "marker": "o"}
-    keys = {f"sample {i + 1}": look for i, look in looks.items()}
-    keys |= {RAYS[norm]: {"color": style.INK, "linestyle": DASHES[norm]} for norm in RAYS}
-    ring = {"markerfacecolor": "none", "markeredgewidth": 0.8, "markersize": 8}
-    keys |= {"selected token": token, "optimal token": {**token, **ring}}
-    for name, look in keys.items():
-        grid[0, 0].plot([], [], label=name, **look)
-    style.legend(fig, [grid[0, 0]])
+            _panel(ax, shown, colours, step)
+        ax.set_ylabel("second coordinate" if j == 0 else "")
+    ink: dict[str, Any] = {"color": style.INK, "linestyle": ""}
+    keys = {
+        f"sample {k + 1}": {"color": c, "marker": style.MARKERS[k % 7]} for k, c in colours.items()
+    }
+    keys |= {RAYS[norm]: ink | {"linestyle": dash} for norm, dash in DASHES.items()}
+    keys["selected token"] = ink | {"marker": "o"}
+    keys["optimal token"] = ink | {"marker": "o", "markersize": 8, "mfc": "none", "mew": 0.8}
+    style.legend(fig, {name: Line2D([], [], **look) for name, look in keys.items()})
     if step is not None:
         fig.suptitle(f"step {step}", x=0.02, ha="left")
     return fig
 
 
-def _panel(ax: Axes, parts: Tables, looks: Mapping[Any, Look], step: float | None) -> None:
+def _panel(ax: Axes, parts: Tables, colours: Mapping[Any, str], step: float | None) -> None:
     tokens, paths, rays = parts["tokens"], parts["paths"], parts["rays"]
     reach = 1.45 * float(np.abs(tokens[["x", "y"]].to_numpy(float)).max())
     walked = paths if step is None else paths[paths["step"] <= step]
@@ -171,24 +200,30 @@ def _panel(ax: Axes, parts: Tables, looks: Mapping[Any, Look], step: float | Non
     attention = last.set_index(["sample", "token"])["softmax"]
     longest = np.hypot(paths["x"], paths["y"]).max()
     unit = 0.95 * reach / np.log1p(longest / SHORTEST) if longest > 0 else 0.0
-    ax.axhline(0, color="#dddddd", linewidth=0.7, zorder=0)
-    ax.axvline(0, color="#dddddd", linewidth=0.7, zorder=0)
-    for i, mine in tokens.groupby("sample"):
-        colour, marker = looks[i]["color"], looks[i]["marker"]
+    for line in (ax.axhline, ax.axvline):
+        line(0, color="#dddddd", linewidth=0.7, zorder=0)
+    for i, part in tokens.groupby("sample"):
+        colour = colours[i]
         for _, ray in rays[rays["sample"] == i].iterrows():
             _ray(ax, ray, colour, reach)
-        share = attention[i].loc[mine["token"]].to_numpy()
-        size, filled = (24, mine["selected"]) if step is None else (8 + 90 * share, share > 0.5)
-        ax.scatter(mine["x"], mine["y"], s=size, marker=marker, edgecolors=colour,
-                   facecolors=np.where(filled, colour, "white"), linewidths=1.2,
-                   zorder=3)  # fmt: skip
-        best = mine[mine["optimal"]]
-        ax.scatter(best["x"], best["y"], s=95, facecolors="none", edgecolors=style.INK,
-                   linewidths=0.8, zorder=2)  # fmt: skip
+        share = attention[i].loc[part["token"]].to_numpy()
+        filled = part["selected"] if step is None else share > 0.5
+        ax.scatter(
+            part["x"],
+            part["y"],
+            s=24 if step is None else 8 + 90 * share,
+            marker=style.MARKERS[int(i) % 7],
+            edgecolors=colour,
+            facecolors=np.where(filled, colour, "white"),
+            linewidths=1.2,
+            zorder=3,
+        )
+        best = part[part["optimal"]]
+        ring: Any = {"facecolors": "none", "edgecolors": style.INK, "linewidths": 0.8}
+        ax.scatter(best["x"], best["y"], s=95, zorder=2, **ring)
         path = walked[(walked["sample"] == i) & (walked["token"] == 0)]
         _path(ax, path.sort_values("step"), colour, unit)
-    ends = -reach, reach
-    ax.set(xlim=ends, ylim=ends, aspect="equal", xlabel="first coordinate")
+    ax.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xlabel="first coordinate")
     ax.locator_params(nbins=5)
     ax.grid(False)
 
@@ -205,8 +240,7 @@ def _ray(ax: Axes, ray: "pd.Series[Any]", colour: str, reach: float) -> None:
     )
     if ray["svm_norm"] == "frobenius":
         foot = ray["offset"] * w / length**2
-        along = np.array([-w[1], w[0]]) / length
-        ax.axline(foot, foot + along, color=colour, linewidth=2.5, alpha=0.16, zorder=1)
+        ax.axline(foot, foot + w[::-1] * (-1, 1), color=colour, linewidth=2.5, alpha=0.16, zorder=1)
 
 
 def _path(ax: Axes, path: pd.DataFrame, colour: str, unit: float) -> None:
@@ -215,14 +249,11 @@ def _path(ax: Axes, path: pd.DataFrame, colour: str, unit: float) -> None:
     distance = np.linalg.norm(points, axis=1, keepdims=True)
     scale = unit * np.log1p(distance / SHORTEST)
     points = points / np.where(distance > 0, distance, 1) * scale
-    ax.plot(points[:, 0], points[:, 1], color=colour, linewidth=1.4, zorder=4)
+    ax.plot(*points.T, color=colour, linewidth=1.4, zorder=4)
     for share in (0.35, 0.65, 1.0):
         k = int(np.argmax(scale[:, 0] >= share * scale[-1, 0]))
         heading = points[k] - points[max(k - 8, 0)]  # over 8 steps: single steps oscillate
-        if np.linalg.norm(heading) > 0:
-            tail = points[k] - 1e-3 * unit * heading / np.linalg.norm(heading)
-            ax.annotate(
-                "", points[k], tail, zorder=5,
-                arrowprops={"arrowstyle": "-|>", "color": colour, "shrinkA": 0, "shrinkB": 0,
-                            "mutation_scale": 9},
-            )  # fmt: skip
+        if (length := np.linalg.norm(heading)) > 0:
+            tail = points[k] - 1e-3 * unit * heading / length
+            tip = {"arrowstyle": "-|>", "color": colour, "shrinkA": 0, "shrinkB": 0}
+            ax.annotate("", points[k], tail, zorder=5, arrowprops=tip | {"mutation_scale": 9})

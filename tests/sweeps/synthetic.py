@@ -22,11 +22,26 @@ HOSTILE = (
 
 def cell_keys(**given: object) -> dict[str, object]:
     keys: dict[str, object] = {
-        "model": "cross_attention", "parameterization": "w", "head": "linear", "data": "sphere",
-        "loss": "logistic", "optimizer": "normalized_gd", "tokens": "optimal", "n": 5, "T": 5,
-        "d": 5, "m": np.nan, "lam": np.nan, "lr": 0.1, "norm": np.nan, "steps": 2000, "growth": 0.0,
-        "gradient": "log_domain", "ridge": 0.0, "init": "uniform",
-    }  # fmt: skip
+        "model": "cross_attention",
+        "parameterization": "w",
+        "head": "linear",
+        "data": "sphere",
+        "loss": "logistic",
+        "optimizer": "normalized_gd",
+        "tokens": "optimal",
+        "n": 5,
+        "T": 5,
+        "d": 5,
+        "m": np.nan,
+        "lam": np.nan,
+        "lr": 0.1,
+        "norm": np.nan,
+        "steps": 2000,
+        "growth": 0.0,
+        "gradient": "log_domain",
+        "ridge": 0.0,
+        "init": "uniform",
+    }
     return keys | given
 
 
@@ -72,11 +87,12 @@ def sweep(
         accepted = sum(row["status"] == "ok" for row in mine)
         runs.append(run_row(run, cell, trials, accepted=accepted))
         curves += (
-            cell | {"run": run, "seed": row["seed"]}
+            cell
+            | {"run": run, "seed": row["seed"]}
             | {"step": step, "quantity": quantity, "value": value}
             for row in mine
             for step, quantity, value in history(row)
-        )  # fmt: skip
+        )
         rows += mine
     tables = [pd.DataFrame(part) for part in ([*runs, *lost], rows, curves)]
     frames = SweepFrames(name, directory, *tables, axes=axes_of(tables[0]))
@@ -141,11 +157,15 @@ def rank_frames(
         none = {"frobenius_status": None, "nuclear_status": None}
         none |= {"frobenius_rank": pd.NA, "nuclear_rank": pd.NA}
         return row | {
-            3: {"status": "undecided", "nuclear_status": "undecided", "nuclear_rank": pd.NA,
-                "reason": HOSTILE},
+            3: {
+                "status": "undecided",
+                "nuclear_status": "undecided",
+                "nuclear_rank": pd.NA,
+                "reason": HOSTILE,
+            },
             4: {"status": "tie", "reason": "two tokens of equal score"},
             5: {"status": "failed", "reason": HOSTILE} | none,
-        }.get(seed, {})  # fmt: skip
+        }.get(seed, {})
 
     grid = {f"n{n}T{T}d{d}": {"n": n, "T": T, "d": d} for n, T in cells for d in ds}
     lost = cell_keys(n=5, T=5, d=40)
@@ -202,11 +222,15 @@ def trained_frames(name: str = "local_convergence") -> SweepFrames:
         kind = kinds[seed % len(kinds)]
         status = kind if kind in kinds[3:6] else "ok" if kind else "diverged"
         return {
-            "status": status, "reason": HOSTILE, "convergence": kind, "attended_tokens": 2.0,
-            "assumption_b1": seed % 2 == 0, "one_minus_corr_frobenius": rng.random(),
+            "status": status,
+            "reason": HOSTILE,
+            "convergence": kind,
+            "attended_tokens": 2.0,
+            "assumption_b1": seed % 2 == 0,
+            "one_minus_corr_frobenius": rng.random(),
             "frobenius_status": "infeasible" if kind == "infeasible" else "solved",
             "max_masked_softmax": 1e-9,
-        }  # fmt: skip
+        }
 
     def history(row: Row) -> Iterable[tuple[float, str, float]]:
         for step in (0, 10, 100):
@@ -214,8 +238,11 @@ def trained_frames(name: str = "local_convergence") -> SweepFrames:
                 yield step, quantity, np.nan if row["status"] == "diverged" else rng.random()
 
     given = {"tokens": "top", "lam": 0.1}
-    cells = {f"{rule}{d}": given | {"d": d, "parameterization": rule}
-             for rule in ("w", "kq") for d in (4, 8)}  # fmt: skip
+    cells = {
+        f"{rule}{d}": given | {"d": d, "parameterization": rule}
+        for rule in ("w", "kq")
+        for d in (4, 8)
+    }
     return sweep(name, cells, instance, history)
 
 
@@ -229,13 +256,13 @@ def phase_frames(
         feasible = d >= max(T - 1, n)
         status = "undecided" if seed == 11 else "ok" if feasible else "infeasible"
         return {
-            "status": status, "optimum_feasible": pd.NA if seed == 11 else feasible,
+            "status": status,
+            "optimum_feasible": pd.NA if seed == 11 else feasible,
             "assumption_b1": pd.NA if seed == 10 else False,
             "assumption_d": d > 1 if seed < min(decided_on_d, 11) else pd.NA,
             "frobenius_status": "solved" if status == "ok" else status,
             "convergence": "global" if feasible else "",
-        }  # fmt: skip
+        }
 
-    cells = {f"{n}{T}{d}": {"n": n, "T": T, "d": d, "tokens": "top"}
-             for n, T in planes for d in ds}  # fmt: skip
+    cells = {f"{n}{T}{d}": {"n": n, "T": T, "d": d, "tokens": "top"} for n, T in planes for d in ds}
     return sweep("phase_transition", cells, instance)

@@ -1,4 +1,4 @@
-"""Any column against any other: closed forms, what is left out, and questions without an answer."""
+"""Any column against any other: closed forms, what is left out, and charts that cannot be drawn."""
 
 import shutil
 from itertools import product
@@ -11,7 +11,7 @@ import pytest
 
 import attnsvm
 from attnsvm.sweeps import aggregate
-from attnsvm.sweeps.chart import ChartError, answer, asked
+from attnsvm.sweeps.chart import ChartError, chart_of, spec_of
 from attnsvm.sweeps.report import main as report_command
 from attnsvm.sweeps.report import write_report
 from attnsvm.sweeps.statistics import LEVEL, summaries, wilson_interval
@@ -46,7 +46,7 @@ def tables(ns=(2, 3), ds=(4, 5), heads=("linear", "relu"), trials=4, **columns):
 
 
 def chart(given, x, y, **parts):
-    return answer(given, asked(x, y, parts))
+    return chart_of(given, spec_of(x, y, parts))
 
 
 def drawn(found):
@@ -94,10 +94,9 @@ def test_a_share_over_words_or_in_boxes_has_its_interval_too(x):
     words, axes = drawn(found)
     assert "share of flag" in words
     assert "95 % Wilson interval" in found.caption
-    points = [y for ax in axes for line in ax.get_lines() for y in line.get_ydata()]
-    assert points.count(1 / 3) == 2
-    bars = [part.get_segments() for ax in axes for part in ax.collections]
-    ends = [bar[:, 1].tolist() for part in bars for bar in part]
+    bars, points = axes[0].collections  # segments, and dots
+    assert [y for _, y in points.get_offsets().tolist()] == [1 / 3] * 2
+    ends = [bar[:, 1].tolist() for bar in bars.get_segments()]
     assert ends == found.table[["low", "high"]].to_numpy().tolist()
 
 
@@ -115,7 +114,7 @@ def test_a_scatter_has_a_row_for_every_instance():
     assert sorted(found.table["rank"]) == sorted(ok["rank"])
     assert list(found.table) == ["head", "size", "rank", "run", "seed"]
     _, (ax,) = drawn(found)
-    assert sum(len(line.get_xdata()) for line in ax.get_lines()) == 6
+    assert sum(len(dots.get_offsets()) for dots in ax.collections) == 6
     by_run = chart(given, "size", "rank", hue="run", col="head", kind="scatter")
     assert sorted(by_run.table) == sorted(["head", "size", "rank", "run", "seed"])
     assert "no instance" not in drawn(by_run)[0]
@@ -125,9 +124,11 @@ def test_boxes_are_quartiles_and_extremes():
     found = chart(tables(ns=(2,), heads=("linear",)), "data.d", "rank", kind="box")
     row = found.table.iloc[0]
     assert [row[k] for k in ("least", "q25", "median", "q75", "largest")] == [6, 6.5, 7, 7.5, 8]
-    assert len(drawn(found)[1][0].patches) == 2
+    whiskers, boxes, _ = drawn(found)[1][0].collections
+    assert whiskers.get_segments()[0][:, 1].tolist() == [6, 8]
+    assert boxes.get_segments()[0][:, 1].tolist() == [6.5, 7.5]
     found = chart(tables(ns=(2,), ds=(4,)), "head", "rank")  # words on x: boxes by themselves
-    assert found.question.kind == "box"
+    assert found.spec.kind == "box"
     _, (ax,) = drawn(found)
     assert [label.get_text() for label in ax.get_xticklabels()] == ["linear", "relu"]
 
@@ -142,14 +143,14 @@ def test_a_heatmap_has_a_field_for_each_pair():
 
 def test_axes_that_are_not_named_get_a_part_of_their_own_unless_they_follow_from_another():
     found = chart(tables(), "data.d", "rank")
-    assert (found.question.hue, found.question.col) == ("head", "data.n")
+    assert (found.spec.hue, found.spec.col) == ("head", "data.n")
     assert len(found.table) == 8
     assert len(drawn(found)[1]) == 2
     given = tables(heads=("linear",))
     given.trials["lr"] = given.trials["data.n"] * 10
     given.axes = (*given.axes, "lr")
     found = chart(given, "data.d", "rank", hue="data.n")
-    assert found.question.col is None
+    assert found.spec.col is None
     assert (found.table["used"] == 3).all()
 
 
@@ -230,8 +231,9 @@ def test_statuses_may_be_chosen_or_told_apart():
 
 
 def test_what_a_logarithmic_axis_cannot_show_is_counted():
-    found = chart(tables(ns=(2,), heads=("linear",)), "size", "rank", kind="scatter", log="x,y",
-                  hue="data.d")  # fmt: skip
+    found = chart(
+        tables(ns=(2,), heads=("linear",)), "size", "rank", kind="scatter", log="x,y", hue="data.d"
+    )
     (told,) = (note for note in found.notes if "logarithmic" in note)
     assert told.startswith("2 values of x are not > 0")
     assert drawn(found)[1][0].get_yscale() == "log"
@@ -252,8 +254,15 @@ def test_a_sweep_without_an_instance_and_a_part_with_too_many_values_are_refused
 
 
 def test_charts_with_other_numbers_have_other_names_and_say_what_they_show():
-    parts = [{}, {"estimator": "mean"}, {"status": "all"}, {"status": "ok,tie"}, {"kind": "box"},
-             {"where": {"data.n": 2}}, {"where": {"data.n": 3}}]  # fmt: skip
+    parts = [
+        {},
+        {"estimator": "mean"},
+        {"status": "all"},
+        {"status": "ok,tie"},
+        {"kind": "box"},
+        {"where": {"data.n": 2}},
+        {"where": {"data.n": 3}},
+    ]
     charts = [chart(tables(), "data.d", "rank", **one) for one in parts]
     assert len({one.name for one in charts}) == len(parts)
     assert charts[-1].notes[1] == "Only those with data.n=3."

@@ -10,15 +10,15 @@ from PIL import Image
 
 from attnsvm.sweeps import style
 from attnsvm.sweeps.cells import CellAxes
-from attnsvm.sweeps.figures import phase_transition, trajectories
-from attnsvm.sweeps.figures._curves import SWEEPS, over_steps
+from attnsvm.sweeps.figures import figure_module, phase_transition, trajectories
+from attnsvm.sweeps.figures._curves import Curves
 from attnsvm.sweeps.figures._numbers import outcomes, status_counts
 from tests.quick import quick
 from tests.sweeps import synthetic
 from tests.sweeps.synthetic import drawn, phase_frames, trained_frames
 
-PLATEAU = SWEEPS["kq_plateau"]
-COMPARED = (*PLATEAU.quantities, *PLATEAU.more)
+PLATEAU = figure_module("kq_plateau")
+COMPARED = ("one_minus_corr_nuclear", "margin_gap_nuclear", "balance_gap")
 STEPPED = ("local_convergence", "gradient_floor", "sequence", "real_tokens", "regularization_path")
 
 
@@ -75,7 +75,7 @@ def test_a_stalled_instance_has_no_type_of_convergence_and_no_point():
     count = drawn(frames)[0]["convergence_types"].groupby("kind")["count"].sum()
     assert count["global"] == 0
     assert count["stalled"] == at_optimum.sum()
-    steps = over_steps(frames, ("W_norm",)).query("step == 0")
+    steps = Curves("a", ["W_norm"]).tables(frames)["a"].query("step == 0")
     assert steps["used"].sum() == (~lost["status"].isin(("stalled", "diverged"))).sum()
 
 
@@ -156,11 +156,15 @@ def scene() -> dict[str, np.ndarray]:
     rng = np.random.default_rng(4)
     W = np.array([[2.0, 1.0], [0.5, 3.0]])
     return {
-        "X": rng.normal(size=(2, 3, 2)), "Z": rng.normal(size=(2, 2)),
-        "scores": rng.normal(size=(2, 3)), "selected": np.array([0, 2]), "steps": np.arange(5.0),
-        "snapshots": W * np.arange(5)[:, None, None], "frobenius_W": W,
+        "X": rng.normal(size=(2, 3, 2)),
+        "Z": rng.normal(size=(2, 2)),
+        "scores": rng.normal(size=(2, 3)),
+        "selected": np.array([0, 2]),
+        "steps": np.arange(5.0),
+        "snapshots": W * np.arange(5)[:, None, None],
+        "frobenius_W": W,
         "nuclear_W": np.full((2, 2), np.nan),
-    }  # fmt: skip
+    }
 
 
 def scenes(**arrays: dict[str, np.ndarray]) -> dict[str, pd.DataFrame]:
@@ -224,9 +228,12 @@ def plateau_frames():
 
     cells = {f"run{lr}": {"lr": lr, "parameterization": "kq"} for lr in (0.01, 0.1)}
     return synthetic.sweep(
-        "kq_plateau", cells, lambda cell, seed: {} if seed else {"status": "stalled"}, history,
+        "kq_plateau",
+        cells,
+        lambda cell, seed: {} if seed else {"status": "stalled"},
+        history,
         trials=9,
-    )  # fmt: skip
+    )
 
 
 def test_a_fall_and_a_plateau_are_told_apart():

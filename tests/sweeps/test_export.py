@@ -16,7 +16,7 @@ from attnsvm.sweeps import export as exports
 from attnsvm.sweeps.claims import Runs
 from attnsvm.sweeps.export import check, export
 from attnsvm.verify.command import main as attnsvm_verify
-from tests.sweeps.test_claims import made
+from tests.sweeps.test_claims import tiny_claim
 from tests.sweeps.test_report import Reader
 
 RECORDS = Path(__file__).parents[2] / "docs/records"
@@ -117,7 +117,7 @@ def test_a_sample_and_what_is_not_proved_are_said(tmp_path):
 
 @pytest.mark.parametrize("word", ["one", pytest.param(str(RUNS), marks=pytest.mark.full)])
 def test_a_claim_is_exported_with_its_verdict(tmp_path, monkeypatch, word):
-    claims = [made(runs=(Runs(RUNS.name, ()),)), made(name="another")]
+    claims = [tiny_claim(runs=(Runs(RUNS.name, ()),)), tiny_claim(name="another")]
     monkeypatch.setattr(exports, "all_claims", lambda: claims)
     monkeypatch.setattr(exports, "FOLDER", RECORDS)
     export([word, "--to", str(tmp_path / "it")])

@@ -12,7 +12,7 @@ from tests.quick import beside
 from tests.sweeps import synthetic
 from tests.sweeps.synthetic import drawn, only
 
-GEOMETRY = optimizer_geometry.SWEEPS["optimizer_geometry"]
+GEOMETRY = optimizer_geometry.Geometry("optimizer_geometry")
 GAPS = {"frobenius": 0.3, "nuclear": 0.5, "max": 0.4, "spectral": 0.2}
 CELLS = (
     {"optimizer": "steepest", "norm": "max", "lr": 0.1},
@@ -38,11 +38,17 @@ def frames(**given: object) -> SweepFrames:
 
     typed = {"optimizer": "optimizer", "lr": "optimizer.lr", "norm": "optimizer.norm"}
     made = synthetic.sweep(
-        "optimizer_geometry", cells, lambda _, seed: {"status": "undecided"} if seed == 6 else {},
-        history, trials=7, typed=typed,
-    )  # fmt: skip
-    rows = [{f"{norm}_margin_gap": gap for norm, gap in gaps(row)}
-            for row in made.trials.to_dict("records")]  # fmt: skip
+        "optimizer_geometry",
+        cells,
+        lambda _, seed: {"status": "undecided"} if seed == 6 else {},
+        history,
+        trials=7,
+        typed=typed,
+    )
+    rows = [
+        {f"{norm}_margin_gap": gap for norm, gap in gaps(row)}
+        for row in made.trials.to_dict("records")
+    ]
     return dataclasses.replace(made, trials=made.trials.join(pd.DataFrame(rows)), folders={})
 
 
@@ -82,8 +88,10 @@ def test_the_own_norm_of_factors_is_the_one_that_their_steps_make_small_in_their
         sizes = [np.linalg.norm(np.linalg.svd(F, compute_uv=False), norms[steps]) for F in (K, Q)]
         assert np.prod(sizes) == pytest.approx(np.linalg.norm(sigma, product[own]))
         R = np.random.default_rng(1).standard_normal((4, 4))  # other factors of the same product
-        sizes = [np.linalg.norm(np.linalg.svd(F, compute_uv=False), norms[steps])
-                 for F in (K @ R, Q @ np.linalg.inv(R).T)]  # fmt: skip
+        sizes = [
+            np.linalg.norm(np.linalg.svd(F, compute_uv=False), norms[steps])
+            for F in (K @ R, Q @ np.linalg.inv(R).T)
+        ]
         assert np.prod(sizes) > np.linalg.norm(sigma, product[own])
 
 
@@ -111,7 +119,7 @@ def test_without_margin_gaps_the_figures_say_so():
     for one, said in ((lost, "no certified instance"), (no_curves, "0.04")):
         _, _, words = drawn(one)
         assert said in words[0]
-        assert "no margin gap over the steps on record" in words[1]
+        assert "no instance" in words[1]
 
 
 def test_a_direction_that_drifts_has_not_settled():
@@ -119,11 +127,14 @@ def test_a_direction_that_drifts_has_not_settled():
     steps = np.array([m * 10**e for e in range(1, 7) for m in (1, 2, 5)])
     length = steps**0.5
     curves = (
-        (0.3 + 0 * steps, True, True), (1 / np.log(steps), False, False),
-        (0.04 + 10 / length, False, True), (0.024 + 15 / length, False, False),
-        (0.3 - 0.02 * np.log2(length), False, False), (0.02 * np.log2(length), False, True),
+        (0.3 + 0 * steps, True, True),
+        (1 / np.log(steps), False, False),
+        (0.04 + 10 / length, False, True),
+        (0.024 + 15 / length, False, False),
+        (0.3 - 0.02 * np.log2(length), False, False),
+        (0.02 * np.log2(length), False, True),
         (0.021 - 5e-4 * np.log2(length / length[-1]), True, False),
-    )  # fmt: skip
+    )
     for gap, still, outside in curves:
         curve = pd.DataFrame({"step": steps, "W_norm": length, "gap": gap})
         assert optimizer_geometry.settled(curve, ["gap"], "W_norm") == still
@@ -173,9 +184,12 @@ def runs_of(cells: list[dict[str, object]], statuses: list[list[str]]) -> SweepF
     ended = {name: dict(enumerate(given)) for name, given in zip(names, statuses, strict=True)}
     typed = {"optimizer": "optimizer", "lr": "optimizer.lr", "init": "optimizer.init"}
     made = synthetic.sweep(
-        "", names, lambda cell, seed: {"status": ended[cell["optimizer"]].get(seed)},
-        trials=B, typed=typed | {"d": "data.d"},
-    )  # fmt: skip
+        "",
+        names,
+        lambda cell, seed: {"status": ended[cell["optimizer"]].get(seed)},
+        trials=B,
+        typed=typed | {"d": "data.d"},
+    )
     return dataclasses.replace(made, trials=made.trials.dropna(subset="status"))
 
 

@@ -27,14 +27,29 @@ def trials(seeds=6):
             for seed in range(seeds):
                 found = value + 0.002 * RNG.normal()
                 rows.append(
-                    {"run": "r", "seed": seed, "at_layer": 2, "at_head": head, "control": control,
-                     "status": "ok", "reason": "", "frobenius_status": "solved",
-                     "nuclear_status": "undecided", "one_minus_corr_frobenius": 1 - found,
-                     "one_minus_corr_nuclear": 1 - found, "other_heads_frobenius": 0.05,
-                     "other_heads_nuclear": 0.05, "frobenius_rank": 3, "nuclear_rank": 1,
-                     "frobenius_margin_gap": 0.5, "nuclear_margin_gap": 0.5, "entropy_mean": 1.0,
-                     "rank_effective": 3.0, "rank_stable": 2.0}
-                )  # fmt: skip
+                    {
+                        "run": "r",
+                        "seed": seed,
+                        "at_layer": 2,
+                        "at_head": head,
+                        "control": control,
+                        "status": "ok",
+                        "reason": "",
+                        "frobenius_status": "solved",
+                        "nuclear_status": "undecided",
+                        "one_minus_corr_frobenius": 1 - found,
+                        "one_minus_corr_nuclear": 1 - found,
+                        "other_heads_frobenius": 0.05,
+                        "other_heads_nuclear": 0.05,
+                        "frobenius_rank": 3,
+                        "nuclear_rank": 1,
+                        "frobenius_margin_gap": 0.5,
+                        "nuclear_margin_gap": 0.5,
+                        "entropy_mean": 1.0,
+                        "rank_effective": 3.0,
+                        "rank_stable": 2.0,
+                    }
+                )
     return pd.DataFrame(rows)
 
 
@@ -107,10 +122,14 @@ def test_SVMs_that_are_not_solved_and_heads_without_a_control_are_not_used(table
 
 def test_the_support_of_an_example_is_where_the_margin_is_one():
     at = {
-        "X": np.array([[[0.0, 0.0], [-1.0, 0.0], [-3.0, 0.0]]]), "Z": np.array([[1.0, 0.0]]),
-        "mask": np.ones((1, 3), bool), "selected": np.array([0]), "seeds": np.int64(4),
-        "trained_W": np.eye(2), "frobenius_W": np.eye(2),
-    }  # fmt: skip
+        "X": np.array([[[0.0, 0.0], [-1.0, 0.0], [-3.0, 0.0]]]),
+        "Z": np.array([[1.0, 0.0]]),
+        "mask": np.ones((1, 3), bool),
+        "selected": np.array([0]),
+        "seeds": np.int64(4),
+        "trained_W": np.eye(2),
+        "frobenius_W": np.eye(2),
+    }
     rows = pd.DataFrame(_head_attention.of_instance(at, [["a", "b", "c"]], [2]))
     assert rows["word"].tolist() == ["a", "b", "c"]
     assert set(rows["of_query"]) == {"c"}
@@ -145,10 +164,14 @@ def test_what_is_left_of_a_head_without_its_finite_part_is_its_projection(inside
     fin, mm = attnsvm.solve_gen_svm(*given(noise, inside))
     W = fin.W + sign * mm.W / np.linalg.norm(mm.W) + 0.05 * noise
     fin = attnsvm.solve_gen_svm(*given(W, inside))[0]
-    trials = pd.DataFrame([{
-        "one_minus_corr_frobenius": 1 - float(attnsvm.correlation(W, mm.W)),
-        "one_minus_corr_svmeq": 1 - float(attnsvm.correlation(W, svmeq(W, fin.W, mm.W))),
-    }])  # fmt: skip
+    trials = pd.DataFrame(
+        [
+            {
+                "one_minus_corr_frobenius": 1 - float(attnsvm.correlation(W, mm.W)),
+                "one_minus_corr_svmeq": 1 - float(attnsvm.correlation(W, svmeq(W, fin.W, mm.W))),
+            }
+        ]
+    )
     share = pretrained_heads.share_of_finite_part(trials)[0]
     assert share == pytest.approx(np.square(fin.W).sum() / np.square(W).sum(), abs=1e-9)
     left = restoring(mm.problem)(torch.from_numpy(W)[None])[0].numpy()

@@ -107,19 +107,23 @@ def test_the_figures_tell_what_is_left_out():
     lost = synthetic.with_rows(made, made.trials.assign(status="undecided"))
     tables, _, (words, _) = drawn(lost)
     assert tables["rates"].empty
-    assert "no certified instance" in words
+    assert "no instance" in words
 
 
 def test_ranks_are_means_over_certified_instances():
     def instance(cell, seed):
         rank = {"w": 4.0, "kq": 2.0}[cell["parameterization"]]
         lost = {"status": "unsaturated", "rank_effective": 99.0} if seed == 4 else {}
-        return {"rank_effective": rank + seed % 2, "rank_stable": rank / 2, "frobenius_rank": 4,
-                "nuclear_rank": 2} | lost  # fmt: skip
+        return {
+            "rank_effective": rank + seed % 2,
+            "rank_stable": rank / 2,
+            "frobenius_rank": 4,
+            "nuclear_rank": 2,
+        } | lost
 
     cells = {rule: {"parameterization": rule, "d": 6} for rule in ("w", "kq")}
     tables, _, (words, _) = drawn(synthetic.sweep("rank_of_weights", cells, instance, trials=5))
-    means = tables["rank_of_weights"].set_index(["rank", "parameterization"])
+    means = tables["rank_of_weights"].set_index(["quantity", "parameterization"])
     assert means.loc[("rank_effective", "kq"), "mean"] == 2.5
     assert means.loc[("rank_stable", "w"), "mean"] == 2.0
     assert (means["used"] == 4).all()

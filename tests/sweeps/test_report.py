@@ -56,8 +56,8 @@ def test_the_report_and_its_files_are_written(rank, tmp_path):
     files = report.write_report(rank)
     assert files.html == tmp_path / "report.html"
     names = sorted(p.relative_to(tmp_path).as_posix() for p in (*files.figures, *files.tables))
-    figures = ("rank_vs_d", "rank_vs_d_by_T", "rank_vs_d_infeasible")
-    kinds = [f"figures/{name}.{kind}" for name in figures for kind in ("pdf", "png")]
+    ends = ("", "_by_T", "_infeasible", "_infeasible_by_T")
+    kinds = [f"figures/rank_vs_d{end}.{kind}" for end in ends for kind in ("pdf", "png")]
     assert names == [*kinds, "tables/rank_vs_d.csv"]
     table = pd.read_csv(tmp_path / "tables" / "rank_vs_d.csv")
     assert table["trials"].sum() == 4 * len(rank.trials)
@@ -187,7 +187,7 @@ def test_the_command_names_what_is_lost_or_not_drawn_and_exits_1(rank, monkeypat
     frames.append(dataclasses.replace(rank, runs=rank.runs[rank.runs["state"] == "done"]))
     assert report.main(words) == 0
     assert "infeasible" in capsys.readouterr().out
-    monkeypatch.setattr(rank_vs_d, "_looks", lambda points: 1 / 0)
+    monkeypatch.setattr(rank_vs_d, "_ranks", lambda *_: 1 / 0)
     assert report.main(words) == 1
     assert "not drawn: rank_vs_d: ZeroDivisionError: division by zero" in capsys.readouterr().out
 

@@ -1,4 +1,4 @@
-"""What a chart is asked to show: which column against which, checked against what is there."""
+"""What a chart shows: which column against which, checked against what is there."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -30,11 +30,11 @@ ROOM_OF_A_HEATMAP = 200
 
 
 class ChartError(ValueError):
-    """A question that cannot be answered; the message says what must be asked instead."""
+    """A chart that cannot be drawn; the message says what it must be instead."""
 
 
 class Tables(NamedTuple):
-    """What is asked: the tables of `attnsvm.load`, and the config fields in which runs differ."""
+    """The tables of `attnsvm.load`, and the config fields in which runs differ."""
 
     trials: pd.DataFrame
     history: pd.DataFrame
@@ -43,7 +43,7 @@ class Tables(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Question:
+class ChartSpec:
     """One quantity against one column; further columns get colours and panels of their own.
 
     Attributes
@@ -105,28 +105,28 @@ class Question:
         return [f"{name}={value}" for name, value in sorted(self.where.items())]
 
 
-def asked(x: str, y: str, parts: Mapping[str, Any]) -> Question:
-    """Return the question; for log and status a word stands for its parts between commas.
+def spec_of(x: str, y: str, parts: Mapping[str, Any]) -> ChartSpec:
+    """Return the spec; for log and status a word stands for its parts between commas.
 
     TypeError: there is no such part.
     """
-    known = [one.name for one in fields(Question)][2:]
+    known = [part.name for part in fields(ChartSpec)][2:]
     for name in parts:
         if name not in known:
             near = did_you_mean(name, known)
             raise TypeError(f"chart: unknown part {name}; {near}must be {' | '.join(known)}")
     words = {**parts, "where": parts.get("where") or {}}
     for name in {"log", "status"} & set(words):
-        given = words[name]
-        words[name] = tuple(given.split(",") if isinstance(given, str) else given)
-    return Question(x, y, **words)
+        value = words[name]
+        words[name] = tuple(value.split(",") if isinstance(value, str) else value)
+    return ChartSpec(x, y, **words)
 
 
 # --- what there is --------------------------------------------------------------------------------
 
 
-def rows_for(tables: Tables, question: Question) -> pd.DataFrame:
-    """Return the instances, or their history, with every column that the question names.
+def rows_for(tables: Tables, spec: ChartSpec) -> pd.DataFrame:
+    """Return the instances, or their history, with every column that the spec names.
 
     Of each instance the column y has the value; statuses are not selected yet. An instance without
     a history has one row, without a step. ChartError: a column does not exist, or no instance.
@@ -134,22 +134,22 @@ def rows_for(tables: Tables, question: Question) -> pd.DataFrame:
     trials = tables.trials
     if trials.empty:
         raise ChartError("no instance is on record: must have a run that is done")
-    if question.over_steps:
+    if spec.over_steps:
         history = tables.history
         known = list(history["quantity"].unique()) if "quantity" in history else []
         listed = " | ".join(map(one_line, known)) or "none is on record"
-        _require("y", question.y, known, f"a quantity of the history, with x=step: {listed}")
+        _require("y", spec.y, known, f"a quantity of the history, with x=step: {listed}")
         key = row_key(trials)
-        of_y = history.loc[history["quantity"] == question.y, [*key, STEP, "value"]]
-        history = of_y.rename(columns={"value": question.y})
-        needed = {"status", "reason", *tables.axes, *question.keys, *question.where}
+        of_y = history.loc[history["quantity"] == spec.y, [*key, STEP, "value"]]
+        history = of_y.rename(columns={"value": spec.y})
+        needed = {"status", "reason", *tables.axes, *spec.keys, *spec.where}
         missing = [name for name in map(str, trials) if name in needed and name not in history]
         # "right": an instance without a history has a row, and so is counted
         trials = history.merge(trials[[*key, *missing]], "right", on=key)
-    for part, name in [("y", question.y), *question.parts]:
+    for part, name in [("y", spec.y), *spec.parts]:
         if name not in trials:
             trials = trials.assign(**{name: _of_run(tables, part, name, trials)})
-    return chosen_rows(tables, trials, question.where)
+    return chosen_rows(tables, trials, spec.where)
 
 
 def chosen_rows(tables: Tables, trials: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
@@ -158,11 +158,11 @@ def chosen_rows(tables: Tables, trials: pd.DataFrame, where: Mapping[str, Any]) 
         if name not in trials:
             trials = trials.assign(**{name: _of_run(tables, "where", name, trials)})
         values = trials[name].dropna().unique()
-        same = [one for one in values if _same(one, value)]
+        same = [known for known in values if _same(known, value)]
         if not same:
-            ordered = sorted(values, key=lambda one: (isinstance(one, str), one))[:10]
-            found = ", ".join(one_line(str(one)) for one in ordered)
-            raise ChartError(f"where {name}={value}: must be one of {found or 'no value'}")
+            ordered = sorted(values, key=lambda known: (isinstance(known, str), known))[:10]
+            listed = ", ".join(one_line(str(known)) for known in ordered)
+            raise ChartError(f"where {name}={value}: must be one of {listed or 'no value'}")
         trials = rows_of(trials, {name: same[0]})
     return trials
 
@@ -171,8 +171,9 @@ def _of_run(tables: Tables, part: str, name: str, trials: pd.DataFrame) -> "pd.S
     """Return the field of every row's run, or for y=COLUMN=WORD whether a row has the word."""
     if part == "y" and name in set(tables.history.get("quantity", ())):
         raise ChartError(f"y={name}: is a quantity of the history; x must be step")
-    of_runs = [one for one in map(str, tables.runs) if one not in ("reason", "place")]
-    flags = [f"{one}={word}" for one in {*WORDS} & {*trials} for word in WORDS[one] if part == "y"]
+    of_runs = [field for field in map(str, tables.runs) if field not in ("reason", "place")]
+    columns = {*WORDS} & {*trials} if part == "y" else ()
+    flags = [f"{column}={word}" for column in columns for word in WORDS[column]]
     what = "a column of the instances or a field of the config"
     _require(part, name, [*map(str, trials), *of_runs, *flags], what)
     if name in flags:
@@ -187,20 +188,19 @@ def _of_run(tables: Tables, part: str, name: str, trials: pd.DataFrame) -> "pd.S
 def _require(part: str, name: str, known: Sequence[str], what: str) -> None:
     if name in known:
         return
-    near = get_close_matches(name, known, n=3, cutoff=0.5)
-    last = [one for one in known if one.rpartition(".")[2] == name]
-    having = sorted((one for one in known if name and name in one), key=len)[:6]
-    near = list(dict.fromkeys([*last, *(having or near)]))
+    last = [column for column in known if column.rpartition(".")[2] == name]
+    having = sorted((column for column in known if name and name in column), key=len)[:6]
+    near = list(dict.fromkeys([*last, *(having or get_close_matches(name, known, cutoff=0.5))]))
     hint = f"; did you mean {' | '.join(map(one_line, near))}?" if near else ""
     raise ChartError(f"{part}={one_line(name)}: must be {what}{hint}")
 
 
-def _same(one: Any, value: Any) -> bool:
-    """Whether a value is the given one; a word on the command line may mean a number."""
-    if isinstance(value, str) and isinstance(one, bool | np.bool_):
-        return str(one).lower() == value.lower()
+def _same(known: Any, value: Any) -> bool:
+    """Whether a value is the wanted one; a word on the command line may mean a number."""
+    if isinstance(value, str) and isinstance(known, bool | np.bool_):
+        return str(known).lower() == value.lower()
     try:
-        return bool(one == value) or float(one) == float(value)
+        return bool(known == value) or float(known) == float(value)
     except (TypeError, ValueError):
         return False
 
@@ -208,22 +208,22 @@ def _same(one: Any, value: Any) -> bool:
 # --- what fits ------------------------------------------------------------------------------------
 
 
-def checked(tables: Tables, question: Question, rows: pd.DataFrame) -> Question:
-    """Return the question with a colour or panels for every axis that would be pooled.
+def checked(tables: Tables, spec: ChartSpec, rows: pd.DataFrame) -> ChartSpec:
+    """Return the spec with a colour or panels for every axis that would be pooled.
 
     ChartError: a part is of the wrong type, has too many values, or an axis is left without one.
     """
-    _check_words(question)
-    if question.kind is None:
-        question = replace(question, kind="box" if _holds_words(rows[question.x]) else "line")
-    _check_types(question, rows)
+    _check_words(spec)
+    if spec.kind is None:
+        spec = replace(spec, kind="box" if _holds_words(rows[spec.x]) else "line")
+    _check_types(spec, rows)
     cells = rows[[name for name in tables.axes if name in rows]].drop_duplicates()
-    free = pooled(cells, [name for name in question.keys if name in cells])
+    free = pooled(cells, [name for name in spec.keys if name in cells])
     for role in ("hue", "col", "row"):
-        if free and getattr(question, role) is None:
+        if free and getattr(spec, role) is None:
             parts: dict[str, Any] = {role: free.pop(0)}
-            question = replace(question, **parts)
-    if question.kind == "heatmap" and question.hue is None:
+            spec = replace(spec, **parts)
+    if spec.kind == "heatmap" and spec.hue is None:
         raise ChartError("kind=heatmap: must have hue, its vertical axis")
     if free:
         raise ChartError(
@@ -231,11 +231,11 @@ def checked(tables: Tables, question: Question, rows: pd.DataFrame) -> Question:
             "x, hue, col or row, or have one value (where)"
         )
     for role, room in ROOM.items():
-        name = getattr(question, role)
-        room = ROOM_OF_A_HEATMAP if (role, question.kind) == ("hue", "heatmap") else room
+        name = getattr(spec, role)
+        room = ROOM_OF_A_HEATMAP if (role, spec.kind) == ("hue", "heatmap") else room
         if name and (count := rows[name].nunique(dropna=False)) > room:
             raise ChartError(f"{role}={name}: has {count} values; must have at most {room}")
-    return question
+    return spec
 
 
 def pooled(cells: pd.DataFrame, named: Sequence[str]) -> list[str]:
@@ -251,34 +251,34 @@ def pooled(cells: pd.DataFrame, named: Sequence[str]) -> list[str]:
     return free
 
 
-def _check_words(question: Question) -> None:
+def _check_words(spec: ChartSpec) -> None:
     for name, allowed in (("kind", get_args(Kind)), ("estimator", get_args(Estimator))):
-        if (value := getattr(question, name)) not in (*allowed, None):
+        if (value := getattr(spec, name)) not in (*allowed, None):
             raise ChartError(f"{name}={value}: must be {' | '.join(allowed)}")
-    if not set(question.log) <= {"x", "y"}:
-        raise ChartError(f"log={','.join(question.log)}: must be x | y | x,y")
-    for word in question.status:
+    if not set(spec.log) <= {"x", "y"}:
+        raise ChartError(f"log={','.join(spec.log)}: must be x | y | x,y")
+    for word in spec.status:
         if word not in (*STATUS.words, ALL):
             raise ChartError(
                 f"status={one_line(word)}: {did_you_mean(word, STATUS.words)}must be "
                 f"{' | '.join((*STATUS.words, ALL))}"
             )
-    for role, name in reversed(question.parts):
-        if question.keys.count(name) > 1:
+    for role, name in reversed(spec.parts):
+        if spec.keys.count(name) > 1:
             raise ChartError(f"{role}={name}: must have one part only")
-    if question.y in question.keys:
-        raise ChartError(f"y={question.y}: must not be x, hue, col or row too")
+    if spec.y in spec.keys:
+        raise ChartError(f"y={spec.y}: must not be x, hue, col or row too")
 
 
-def _check_types(question: Question, rows: pd.DataFrame) -> None:
-    x, y, kind, words = question.x, question.y, question.kind, _holds_words(rows[question.x])
+def _check_types(spec: ChartSpec, rows: pd.DataFrame) -> None:
+    x, y, kind, words = spec.x, spec.y, spec.kind, _holds_words(rows[spec.x])
     if not is_numeric_dtype(rows[y]):
         raise ChartError(f"y={y}: holds words; must hold numbers or true | false, or be {y}=WORD")
     if kind == "scatter" and is_bool_dtype(rows[y]):
         raise ChartError(f"y={y}: holds true | false; must hold numbers for kind=scatter")
     if words and kind in ("line", "scatter"):
         raise ChartError(f"x={x}: holds words; must hold numbers for kind={kind}, or kind=box")
-    if words and "x" in question.log:
+    if words and "x" in spec.log:
         raise ChartError(f"log=x: x={x} holds words; must hold numbers")
 
 

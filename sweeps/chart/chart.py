@@ -1,0 +1,234 @@
+"""A chart: its numbers, its figure, and the count of what is left out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import LogNorm, Normalize
+from matplotlib.figure import Figure
+from pandas.api.types import is_bool_dtype
+
+from .. import notation, statistics, style
+from ..cells import CellAxes, row_key, rows_of
+from ..facets import BANDS, WHISKERS, Panel, curves, heatmap, labels, values_of
+from .spec import ALL, STEP, ChartSpec, Tables, checked, rows_for
+
+WORDS: dict[str, str] = notation.TABLES["charts"]
+"""Kind of a chart -> what it shows."""
+
+NOTEBOOK_DPI = 150
+"""Resolution of a figure in a notebook."""
+
+NUMBERED = 150
+"""Largest number of fields of a heatmap whose numbers are written into them."""
+
+BOXES = {("least", "largest"): 0.7, ("q25", "q75"): 6.0}
+"""Ends of the whiskers and of the box -> width of their bars."""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """The chart of a spec, which has the parts that axes have got by themselves.
+
+    `table` has a row for each cell and x: used, excluded, statistics with interval; for a scatter
+    one for each instance. Columns are named as on the command line. `counts` has the number of
+    instances of each cell by status and reason, also of those left out; `notes` say why.
+    """
+
+    spec: ChartSpec
+    table: pd.DataFrame
+    counts: pd.DataFrame
+    notes: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The name of its files."""
+        return self.spec.name
+
+    @property
+    def caption(self) -> str:
+        """What the figure shows."""
+        spec = self.spec
+        by = ", ".join(name for part, name in spec.parts if part != "x")
+        what = f"{spec.y} versus {spec.x}" + (f", by {by}" if by else "")
+        shares = "share" in self.table
+        kind = "share" if shares and spec.kind != "heatmap" else str(spec.kind)
+        return f"{what}. {WORDS[kind].format(estimator='share' if shares else spec.estimator)}"
+
+    def figure(self, fig: Figure | None = None) -> Figure:
+        """Return the figure, drawn into an empty one if it is given."""
+        return figure_of(self.table, self.spec, fig)
+
+    def show(self) -> np.ndarray:
+        """Return the axes, (row, col), of a figure with small print; a notebook shows it."""
+        from matplotlib import pyplot  # takes a second to import
+
+        with style.paper():
+            fig = self.figure(pyplot.figure(dpi=NOTEBOOK_DPI, layout="constrained"))
+            style.note(fig, [self.caption, *self.notes])
+        panels = [ax for ax in fig.axes if ax.get_label() != "<colorbar>"]
+        return np.reshape(panels, (-1, panels[0].get_subplotspec().get_gridspec().ncols))  # type: ignore[union-attr]
+
+
+def chart_of(tables: Tables, spec: ChartSpec, remarks: Sequence[str] = ()) -> Chart:
+    """Return the chart of a spec.
+
+    An axis of the sweep that the spec does not name gets the first free one of hue, col and row:
+    cells are never pooled. ChartError: a column does not exist or is of the wrong type, or an axis
+    is left without a part.
+    """
+    rows = rows_for(tables, spec)
+    spec = checked(tables, spec, rows)
+    instances = rows.drop_duplicates(row_key(rows))
+    kept = rows
+    if ALL not in spec.status and "status" not in spec.keys:
+        kept = rows[rows["status"].isin(spec.status)]
+    known = kept[np.isfinite(floats(kept[spec.y])) & kept[spec.x].notna()]
+    cells = [name for name in spec.keys if name != STEP]
+    counts = statistics.counts(instances, list(dict.fromkeys([*cells, "status", "reason"])))
+    if spec.kind == "scatter":
+        names = dict.fromkeys([*spec.keys, spec.y, *row_key(known)])
+        table = known[list(names)].reset_index(drop=True)
+    else:
+        table = _statistics(rows, rows.index.isin(kept.index), spec)
+    notes = [*_left_out(instances, kept, known, spec), *filter(None, remarks)]
+    return Chart(spec, table, counts, tuple(notes))
+
+
+def _statistics(rows: pd.DataFrame, kept: np.ndarray, spec: ChartSpec) -> pd.DataFrame:
+    """Return the statistics of the rows that are kept; a cell of which none is has a row too."""
+    keys, y = spec.keys, spec.y
+    values = rows[y].astype("boolean" if is_bool_dtype(rows[y]) else float)
+    rows = rows.assign(**{y: values.where(kept)})
+    if spec.over_steps:
+        rows = rows[rows[STEP].notna()]  # the others have no history
+    if is_bool_dtype(rows[y]):
+        table = statistics.shares(rows, keys, y)
+    else:
+        table = statistics.summaries(rows, keys, y, spec.estimator)
+        if spec.kind == "box":
+            finite = rows.assign(**{y: rows[y].where(np.isfinite(floats(rows[y])))})
+            ends = finite.groupby(keys, dropna=False)[y].agg(least="min", largest="max")
+            table = table.merge(ends.reset_index(), on=keys)
+    table.insert(len(keys), "quantity", y)
+    return table
+
+
+def _left_out(
+    instances: pd.DataFrame, kept: pd.DataFrame, known: pd.DataFrame, spec: ChartSpec
+) -> list[str]:
+    statuses = instances["status"].value_counts()
+    listed = ", ".join(f"{count} {status}" for status, count in statuses.items())
+    chosen, shown = (len(rows.drop_duplicates(row_key(rows))) for rows in (kept, known))
+    others = len(instances) - chosen
+    by = [name for name in spec.keys if name != STEP and (name != spec.x or spec.kind != "scatter")]
+    every, having = (len(rows[by].drop_duplicates()) if by else 0 for rows in (instances, known))
+    without, what = 0, "instances"
+    if spec.over_steps:
+        without, what = int(kept[STEP].isna().sum()), "points"
+        kept = kept[kept[STEP].notna()]
+    value, x = np.isfinite(floats(kept[spec.y])), kept[spec.x].notna()
+    no_value, no_x = int((~value).sum()), int((~x & value).sum())
+    lines = [
+        (1, f"Instances: {len(instances)} ({listed or 'none'}); {shown} shown."),
+        (len(spec.where), f"Only those with {', '.join(spec.chosen)}."),
+        (others, f"Left out by status: {others}, shown are {', '.join(spec.status)}."),
+        (every - having, f"Cells without an instance that is shown: {every - having} of {every}."),
+        (without, f"Left out: {without} instances without a history of {spec.y}."),
+        (no_value, f"Left out: {no_value} {what} without a value of {spec.y}."),
+        (no_x, f"Left out: {no_x} {what} without {spec.x}."),
+    ]
+    for axis in spec.log:
+        below = int((floats(known[spec.x if axis == "x" else spec.y]) <= 0).sum())
+        drawn = notation.TABLES["logarithmic"][axis]
+        lines.append((below, f"{below} values of {axis} are not > 0: {drawn}."))
+    return [line for count, line in lines if count]
+
+
+def floats(column: "pd.Series[Any]") -> np.ndarray:
+    """Return a column of numbers or truth values as floats; NaN for missing ones."""
+    return column.to_numpy(dtype=float, na_value=np.nan)
+
+
+# --- the figure -----------------------------------------------------------------------------------
+
+
+def figure_of(table: pd.DataFrame, spec: ChartSpec, fig: Figure | None = None) -> Figure:
+    """Return the figure of the table of a chart, drawn into `fig` if it is given."""
+    cells = CellAxes.of(table[[name for name in spec.keys if name in table]])
+    table = table[table[spec.x].notna()]
+    shares = "share" in table
+    statistic = spec.y if spec.kind == "scatter" else "share" if shares else str(spec.estimator)
+    parts = {role: f"({role})" for role, _ in spec.parts if role != "x"}
+    words = {
+        parts[role]: labels(cells, table, [name], short=spec.kind == "heatmap" and role == "hue")
+        for role, name in spec.parts
+        if role in parts
+    }
+    table = table.assign(used=table.get("used", 1), value=floats(table[statistic]), **words)
+    label = notation.column(spec.y)
+    if shares or spec.kind in ("line", "heatmap"):
+        label = f"{'share of' if shares else statistic} {label}"
+    if spec.kind == "heatmap":
+        return _heatmaps(table, spec, cells, label, fig or style.figure(1, 1))
+    scale: Any = "log" if "y" in spec.log else "share" if shares else "linear"
+    look: dict[str, Any] = {"panels": Panel(label, scale), "fig": fig, **parts}
+    look["x_label"] = notation.column(spec.x)
+    if spec.kind == "box":
+        places = labels(cells, table, [spec.x], short=True)
+        width = 0.8 / len(values_of(table, "(hue)"))
+        table = table.assign(at=places.cat.codes.astype(float))
+        bars = WHISKERS if shares else BOXES
+        fig = curves(
+            table, "at", "value", joined=False, bands={}, whiskers=bars, offset=width, **look
+        )
+        for ax in fig.axes:
+            ax.set_xticks(range(len(places.cat.categories)), places.cat.categories)
+            ax.set_xlim(-0.6, len(places.cat.categories) - 0.4)
+        return fig
+    x, log_x = floats(table[spec.x]), "x" in spec.log
+    scatter = spec.kind == "scatter"
+    return curves(
+        table.assign(**{spec.x: x}),
+        spec.x,
+        "value",
+        joined=not scatter,
+        log_x=log_x,
+        bands={} if scatter else BANDS,
+        ticks=x if len(np.unique(x)) <= 8 else (),
+        **look,
+    )
+
+
+def _heatmaps(
+    table: pd.DataFrame, spec: ChartSpec, cells: CellAxes, label: str, fig: Figure
+) -> Figure:
+    """Return maps of the statistic over x and hue, of one scale of colours."""
+    values = table.loc[table["value"] > 0, "value"] if "y" in spec.log else table["value"]
+    low, high = (0.0, 1.0) if values.dropna().empty else (values.min(), values.max())
+    high = high if high > low else low + 1.0
+    norm = LogNorm(low, high) if "y" in spec.log else Normalize(low, high)
+    at = labels(cells, table, [spec.x], short=True)
+    table = table.assign(across=at, text=table["value"].map("{:.3g}".format))
+    rows, columns = (values_of(table, name) for name in ("(row)", "(col)"))
+    fig.set_size_inches(style.width_of(len(columns)), 1.7 * len(rows) + 0.35)
+    sizes = [len(values_of(table, name)) for name in ("across", "(hue)")]
+    ticks = dict(
+        zip(("xticklabels", "yticklabels"), (max(1, -(-n // 12)) for n in sizes), strict=True)
+    )
+    text = "text" if np.prod(sizes) <= NUMBERED else ""
+    for (i, j), ax in np.ndenumerate(fig.subplots(len(rows), len(columns), squeeze=False)):
+        part = rows_of(table, {"(row)": rows[i], "(col)": columns[j]})
+        ax.set_facecolor("#efefef")  # a cell without an instance
+        if part["value"].isna().all():
+            style.empty(ax, "no instance")
+            continue
+        heatmap(ax, part, "(hue)", "across", "value", text, norm=norm, **ticks)
+        ax.invert_yaxis()
+        style.heading(ax, ", ".join(filter(None, (rows[i], columns[j]))))
+        ax.set(xlabel=notation.column(spec.x), ylabel=notation.column(str(spec.hue)))
+    fig.colorbar(ScalarMappable(norm, "viridis"), ax=fig.axes, label=label)
+    return fig
