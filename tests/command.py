@@ -23,9 +23,9 @@ Finished = subprocess.CompletedProcess[str]
 
 def environment(of: dict[str, str] | None = None) -> dict[str, str]:
     """Return the environment in which commands are run, made from `of` (this process's)."""
-    made = {**(of or os.environ), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "default"}
-    made.pop("HYDRA_FULL_ERROR", None)
-    return made
+    variables = {**(of or os.environ), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "default"}
+    variables.pop("HYDRA_FULL_ERROR", None)
+    return variables
 
 
 SERVER = multiprocessing.get_context("forkserver")
@@ -57,17 +57,17 @@ def attnsvm(
     With an environment `env` or workers of its own it is a new process, otherwise one of `SERVER`,
     which may have `limit` bytes of memory. It finds the packages in `path`.
     """
-    words, made = [str(BIN / command), *arguments], environment(env)
+    words, variables = [str(BIN / command), *arguments], environment(env)
     if path is not None:
-        made["PYTHONPATH"] = str(path)
+        variables["PYTHONPATH"] = str(path)
     if env is not None or any(word.startswith("hydra/launcher=") for word in arguments):
         return subprocess.run(
-            words, cwd=cwd, env=made, capture_output=True, text=True, timeout=300, check=False
+            words, cwd=cwd, env=variables, capture_output=True, text=True, timeout=300, check=False
         )
     server_environment = patch.dict(os.environ, environment(), clear=True)  # it starts with it
     with tempfile.TemporaryDirectory() as place, server_environment:
         written = [Path(place) / name for name in ("stdout", "stderr")]
-        child = SERVER.Process(target=_run, args=(words, cwd, written, made, limit))
+        child = SERVER.Process(target=_run, args=(words, cwd, written, variables, limit))
         child.start()
         child.join(300)
         if child.is_alive():
@@ -77,9 +77,9 @@ def attnsvm(
         return Finished(words, child.exitcode or 0, stdout, stderr)
 
 
-def ran(*arguments: str, code: int = 0, **given: Any) -> Finished:
+def ran(*arguments: str, code: int = 0, **options: Any) -> Finished:
     """Return the finished process of `attnsvm(*arguments, **given)`, which ended with this code."""
-    done = attnsvm(*arguments, **given)
+    done = attnsvm(*arguments, **options)
     assert done.returncode == code, done.stderr + done.stdout
     return done
 

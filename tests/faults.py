@@ -40,8 +40,8 @@ STEPS = (
 
 def configs(count: int = 3) -> list[RunConfig]:
     """Return the cells of a small sweep."""
-    one = composed("data.n=2", "data.T=3", "data.d=3", "trials=3")
-    return [RunConfig(**{**vars(one), "seed": 10 * k}) for k in range(count)]
+    first = composed("data.n=2", "data.T=3", "data.d=3", "trials=3")
+    return [RunConfig(**{**vars(first), "seed": 10 * k}) for k in range(count)]
 
 
 def prepared(config: RunConfig) -> RunRecord:
@@ -160,8 +160,8 @@ def owners(folder: Path) -> list[tuple[int, str]]:
     """Return process and SLURM job of every run of a sweep that is in work."""
     paths = folder.iterdir() if folder.exists() else ()
     locks = [holder(path) for path in paths if path.is_dir() and not path.name.startswith(".")]
-    found = [OWNER.match(lock[0]) for lock in locks if lock is not None and lock[1]]
-    return [(int(one[1]), one[2] or "") for one in found if one]
+    run_states = [OWNER.match(lock[0]) for lock in locks if lock is not None and lock[1]]
+    return [(int(first[1]), first[2] or "") for first in run_states if first]
 
 
 def states(folder: Path, cells: list[RunConfig]) -> list[str]:
@@ -169,6 +169,6 @@ def states(folder: Path, cells: list[RunConfig]) -> list[str]:
     return [run_state(folder / run_name(config)).state for config in cells]
 
 
-def found(folder: Path) -> list[str]:
+def run_states(folder: Path) -> list[str]:
     """Return the states of all runs of a sweep, sorted."""
     return sorted(state.state for state in states_of(folder).values())

@@ -184,6 +184,6 @@ def test_stages_can_be_iterated_over_and_indexed_and_one_instance_cannot(stages)
             with pytest.raises(TypeError, match="must be an integer, a slice or a tensor"):
                 stage[index]
     batch, _, selection, _ = stages
-    one = attnsvm.solve_svm(batch.X[0], batch.Z[0], selection.optimal[0])
+    single = attnsvm.solve_svm(batch.X[0], batch.Z[0], selection.optimal[0])
     with pytest.raises(TypeError, match="without a batch axis"):
-        one[0]
+        single[0]

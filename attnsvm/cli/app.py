@@ -15,10 +15,10 @@ from attnsvm.cli.columns import columns_text
 from attnsvm.cli.command_line import CommandLine, check_sweep
 from attnsvm.cli.errors import SweepIncompleteError, exit_code, search_message
 from attnsvm.cli.help import help_text
-from attnsvm.cli.memory import refuse_without_disk, refuse_without_memory, this_machine
-from attnsvm.cli.objective import objective_of, quoted
+from attnsvm.cli.memory import refuse_without_disk, this_machine
+from attnsvm.cli.objective import quoted
 from attnsvm.cli.signals import stopping_with_children
-from attnsvm.cli.sweep import OWN, check_paths, close_others, rerun, typed
+from attnsvm.cli.sweep import OWN, check_run, close_others, rerun, typed
 from attnsvm.config import ConfigError
 from attnsvm.config.compose import register, validated
 from attnsvm.config.instantiate import check_extensions
@@ -54,12 +54,9 @@ def _run_cell(composed: DictConfig) -> dict[str, Any] | float | None:
     in_sweep = hydra_config.mode is RunMode.MULTIRUN
     folder = Path(hydra_config.runtime.output_dir)
     command = typed(hydra_config, "task")
-    objective = objective_of(config)
     check_sweep(composed, hydra_config, in_sweep)
-    check_paths(config, hydra_config.job.chdir)
     checked = in_sweep and hydra_config.sweeper._target_ == OWN  # it checks all cells at its start
-    if not checked:
-        refuse_without_memory(config, this_machine())
+    objective = check_run(config, hydra_config, None if checked else this_machine())
     if config.dry_run:
         from attnsvm.cli.dry_run import log_plan
 

@@ -46,9 +46,7 @@ def columns_text() -> str:
     lines = [head, ""]
     for heading, columns in dictionary(PROBES).items():
         lines += [heading]
-        lines += [
-            f"  {one.name}  {one.meaning} ({one.unit}; {one.range}; {one.stage})" for one in columns
-        ]
+        lines += [f"  {c.name}  {c.meaning} ({c.unit}; {c.range}; {c.stage})" for c in columns]
         lines += [""]
     lines += ["stages", *(f"  {name}  {meaning}" for name, meaning in declared.STAGES.items())]
     return "\n".join(
@@ -61,8 +59,8 @@ def columns_page() -> str:
     lines = [Path(__file__).with_suffix(".md").read_text()]
     for heading, columns in dictionary().items():
         rows = [
-            (f"`{one.name}`", one.meaning.replace("<", "&lt;"), one.unit, one.range, one.stage)
-            for one in columns
+            (f"`{c.name}`", c.meaning.replace("<", "&lt;"), c.unit, c.range, c.stage)
+            for c in columns
         ]
         lines += [*_table(heading, ("name", "meaning", "unit", "values", "stage"), rows), ""]
     lines += _table("stages", ("stage", "what it does"), declared.STAGES.items())

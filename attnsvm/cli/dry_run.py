@@ -91,9 +91,8 @@ def _seconds(config: RunConfig) -> dict[str, float]:
         sizes, costs_of_sizes = np.log(costs()[part]).T
         at = np.log(size(config, part))
         k = min(max(int(np.searchsorted(sizes, at)), 1), len(sizes) - 1)
-        power = (costs_of_sizes[k] - costs_of_sizes[k - 1]) / (sizes[k] - sizes[k - 1])
-        cost = float(np.exp(costs_of_sizes[k] + power * (at - sizes[k])))
-        seconds[part] = config.trials * times * cost
+        line = np.polyfit(sizes[k - 1 : k + 1], costs_of_sizes[k - 1 : k + 1], 1)
+        seconds[part] = config.trials * times * float(np.exp(np.polyval(line, at)))
     return seconds
 
 
@@ -114,14 +113,14 @@ def size(config: RunConfig, part: str) -> int:
 def parts(config: RunConfig) -> dict[str, int]:
     """Return the parts of a run, as the table names them, and how often an instance has each."""
     names, optimizer = option_names(config), vars(config.optimizer)
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     if config.selection.tokens != "optimal":
         words = [names["parameterization"], names["optimizer"], _kind(optimizer.get("norm", ""))]
-        found[MODELS[names["model"]] + " ".join(words).strip()] = optimizer.get("steps", 1)
-    found |= {f"svm {_kind(norm)}": 1 for norm in config.svm.norms}
+        counts[MODELS[names["model"]] + " ".join(words).strip()] = optimizer.get("steps", 1)
+    counts |= {f"svm {_kind(norm)}": 1 for norm in config.svm.norms}
     if config.svm.published:
-        found |= {f"{PUBLISHED} {norm}": 1 for norm in config.svm.norms}
-    return found
+        counts |= {f"{PUBLISHED} {norm}": 1 for norm in config.svm.norms}
+    return counts
 
 
 def _kind(norm: str) -> str:
@@ -135,7 +134,7 @@ def costs() -> dict[str, list[tuple[float, float]]]:
 
     A part is a step of training, or the SVM in a norm. `python -m benchmarks costs` measures them.
     """
-    found: dict[str, list[tuple[float, float]]] = {}
+    costs: dict[str, list[tuple[float, float]]] = {}
     for row in rows(Path(__file__).with_name("costs.csv")):
-        found.setdefault(row["part"], []).append((float(row["size"]), float(row["seconds"])))
-    return found
+        costs.setdefault(row["part"], []).append((float(row["size"]), float(row["seconds"])))
+    return costs

@@ -117,8 +117,8 @@ def user_message(error: BaseException) -> str | None:
         search_message,
         _foreign_message,
     )
-    found = (rule(link) for rule in rules for link in chain)
-    return next((message for message in found if message is not None), None)
+    messages = (rule(link) for rule in rules for link in chain)
+    return next((message for message in messages if message is not None), None)
 
 
 def _own_message(error: BaseException) -> str | None:

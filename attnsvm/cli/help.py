@@ -68,7 +68,7 @@ def _topic(topic: str) -> str:
         raise ConfigError(f"--help {topic}: {did_you_mean(group, known)}{must}")
     names = option_names(group)
     if not name:
-        return "\n".join(f"{group}={one:22} {_about(group, one)[0]}" for one in names)
+        return "\n".join(f"{group}={option:22} {_about(group, option)[0]}" for option in names)
     if name not in names:
         raise ConfigError(f"{topic}: {did_you_mean(name, names)}must be {' | '.join(names)}")
     return option_text(group, name)

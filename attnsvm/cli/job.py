@@ -33,8 +33,8 @@ def perform(
     otherwise both are raised. Returns the state of the run.
     """
     refuse_obstacle(folder)
-    found = record.run_state(folder)
-    if not found.finished or rerun:  # no signal can break this import
+    state = record.run_state(folder)
+    if not state.finished or rerun:  # no signal can break this import
         import attnsvm.experiment.stages  # noqa: F401
     run = _Run(config, folder, in_sweep, rerun, provenance(config, command))
     with ExitStack() as lock:  # outlives the block below: an interruption is recorded under it
@@ -73,18 +73,18 @@ class _Run:
         """Run, record, and return the state of the run."""
         record.remove_orphans(self.folder)
         replace_by_complete(self.folder)
-        found = record.run_state(self.folder)
+        before = record.run_state(self.folder)
         try:
-            refuse_kept(self.folder, found, self.config)
+            refuse_kept(self.folder, before, self.config)
         except record.CorruptRecordError as error:
             if not self.in_sweep:
                 raise
             log.error("%s", error)
             return error.state
-        again = found.state == "stale" and self.rerun
-        if found.finished and not again:
-            self._say(f"already done{found.reason and f', stale ({found.reason})'}, ")
-            return found.state
+        again = before.state == "stale" and self.rerun
+        if before.finished and not again:
+            self._say(f"already done{before.reason and f', stale ({before.reason})'}, ")
+            return before.state
         try:
             from attnsvm import experiment
 
@@ -118,8 +118,8 @@ class _Run:
         from attnsvm.sweeps.aggregate import load
         from attnsvm.sweeps.conclusion import conclusion
 
-        _, *found = conclusion(load(self.folder))  # the first line is on the counts
-        lines = [f"{before}{counts}", *found, f"Time: {times}"]
+        _, *findings = conclusion(load(self.folder))  # the first line is on the counts
+        lines = [f"{before}{counts}", *findings, f"Time: {times}"]
         near = os.path.relpath(self.folder) if here in self.folder.parents else self.folder
         folder = shlex.quote(str(near))
         lines.append(f"Next: attnsvm-report {folder}\n      attnsvm-verify {folder}")

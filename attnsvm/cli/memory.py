@@ -72,9 +72,9 @@ def refuse_without_disk(config: RunConfig, folder: Path) -> None:
 def _compare(config: RunConfig, what: str, needs: Needs, limit: int, has: str) -> None:
     if (needed := sum(needs.values())) > limit:
         fields = max(needs, key=lambda fields: needs[fields])
-        given = ", ".join(f"{name}={attrgetter(name)(config)}" for name in fields)
+        sizes = ", ".join(f"{name}={attrgetter(name)(config)}" for name in fields)
         message = f"{what} needs at least {byte_size(needed)} {has} {byte_size(limit)}"
-        raise ConfigError(f"{given}: {message}; must be smaller")
+        raise ConfigError(f"{sizes}: {message}; must be smaller")
 
 
 def memory_needed(config: RunConfig, on_gpu: bool = False) -> Needs:

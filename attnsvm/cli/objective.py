@@ -43,21 +43,21 @@ class Objective:
         cls, text: str, probes: Mapping[str, Any] | None = None, norms: Sequence[str] = ()
     ) -> Objective:
         """Return the objective that `text` names, of a run with these probes and norms."""
-        found = FORM.fullmatch(text)
-        if found is None or (found[1] != "share" and found[3] is not None):
+        match = FORM.fullmatch(text)
+        if match is None or (match[1] != "share" and match[3] is not None):
             raise ConfigError(f"objective={text}: must be {FORMS}")
-        function, column, word = found.groups()
+        function, column, word = match.groups()
         columns = (*TRIAL_COLUMNS, *norm_columns(norms))
-        numbers = [one.name for one in columns if one.dtype != "str"]
+        numbers = [c.name for c in columns if c.dtype != "str"]
         if function == "share":
             places = [(column, [*WORDS], f"share({column}=...)")]
             places += [(word, [*WORDS.get(column, ())], f"share({column}=WORD)")]
         else:
             places = [(column, [*numbers, *probe_quantities(probes or {})], f"{function}(COLUMN)")]
-        for given, known, place in places:
-            if given not in known:
-                must = f"{did_you_mean(str(given), known)}in {place} must be {' | '.join(known)}"
-                raise ConfigError(f"objective={text}: {given}: {must}")
+        for name, known, place in places:
+            if name not in known:
+                must = f"{did_you_mean(str(name), known)}in {place} must be {' | '.join(known)}"
+                raise ConfigError(f"objective={text}: {name}: {must}")
         return cls(text, function, column, word)
 
     def value(self, trials: pd.DataFrame) -> tuple[float | None, str]:
@@ -78,10 +78,10 @@ class Objective:
         """
         from attnsvm.record.folder import read_tables
 
-        found = run_state(folder, verify=False)
-        if not found.finished:
+        run = run_state(folder, verify=False)
+        if not run.finished:
             undefined = f"objective {self.text} is undefined"
-            log.warning("%s: %s: the run is %s", folder, undefined, found.state)
+            log.warning("%s: %s: the run is %s", folder, undefined, run.state)
             return None
         trials = read_tables(folder, read_run(folder))[0].to_pandas()
         number, counted = self.value(trials)

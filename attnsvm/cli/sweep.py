@@ -23,7 +23,8 @@ from omegaconf.errors import OmegaConfBaseException
 from attnsvm import record
 from attnsvm.cli.command_line import CommandLine
 from attnsvm.cli.errors import SUBMITIT_REFUSAL, exit_code, outcome
-from attnsvm.cli.objective import Objective
+from attnsvm.cli.memory import Machine, refuse_without_memory
+from attnsvm.cli.objective import Objective, objective_of
 from attnsvm.cli.signals import follow_by_joblib
 from attnsvm.config import PROBES, ConfigError, RunConfig
 from attnsvm.config.compose import validated
@@ -58,8 +59,8 @@ end."""
 def sweep_folder(composed: DictConfig, digest: Callable[[], str]) -> Path:
     """Return the folder of a sweep: multirun/NAME, or one of its own named by `digest`."""
     folder = Path(composed.hydra.sweep.dir)
-    given = typed(composed.hydra, "hydra")
-    if folder != ADHOC or any(one.lstrip("+").startswith("hydra.sweep.dir=") for one in given):
+    words = typed(composed.hydra, "hydra")
+    if folder != ADHOC or any(word.lstrip("+").startswith("hydra.sweep.dir=") for word in words):
         return folder
     return ADHOC.with_name(str(composed.sweep)) if composed.sweep else _adhoc(digest())
 
@@ -99,12 +100,18 @@ def check_subdir(config: DictConfig) -> None:
         )
 
 
-def check_paths(config: RunConfig, chdir: bool | None) -> None:
-    """Raise ConfigError for the relative path of a file if runs change the folder (`chdir`)."""
-    for node, key, _ in named_files(result_fields(config)) if chdir else ():
+def check_run(config: RunConfig, hydra: Any, machine: Machine | None) -> Objective | None:
+    """Return the objective of a run; ConfigError for what shows before any work.
+
+    That is an objective without such a column, the relative path of a file if runs change the
+    folder, and more memory than `machine` has.
+    """
+    for node, key, _ in named_files(result_fields(config)) if hydra.job.chdir else ():
         if node[key] not in PACKAGES and not Path(node[key]).is_absolute():
             must = "must be an absolute path with hydra.job.chdir=true"
             raise ConfigError(f"{key}={node[key]}: {must}")
+    refuse_without_memory(config, machine)
+    return objective_of(config)
 
 
 def close_sweep(folder: Path, cells: Collection[str], complete: Sequence[str] = FINISHED) -> str:
@@ -117,7 +124,7 @@ def close_sweep(folder: Path, cells: Collection[str], complete: Sequence[str] = 
     from attnsvm.sweeps.conclusion import conclusion
     from attnsvm.sweeps.report import write_report
 
-    found: dict[Any, Any] = {}
+    by_name: dict[Any, Any] = {}
     failed: Sequence[str] = ()
     try:
         frames = load(folder)
@@ -128,11 +135,11 @@ def close_sweep(folder: Path, cells: Collection[str], complete: Sequence[str] = 
         written = files.kept or f"report: {files.html}, figures and tables beside it"
         lines = [*conclusion(frames), *filter(None, [frames.versions]), written]
         outcome.info("%s\n%s", folder, "\n".join(lines))
-        found, failed = {row["run"]: row for row in frames.runs.to_dict("records")}, files.failed
-    same_plan = found.keys() == set(cells)
+        by_name, failed = {row["run"]: row for row in frames.runs.to_dict("records")}, files.failed
+    same_plan = by_name.keys() == set(cells)
     if not same_plan:
         log.warning("%s: the plan, and so the report, is not that of this command", folder)
-    rows = {name: found.get(name) or vars(record.run_state(folder / name)) for name in cells}
+    rows = {name: by_name.get(name) or vars(record.run_state(folder / name)) for name in cells}
     missing = {name: row for name, row in rows.items() if row["state"] not in complete}
     lines = [
         record.one_line(f"  {row['state']} {name}: {row['reason']} ({row.get('place') or '-'})")
@@ -158,8 +165,7 @@ class OtherSweeper(Callback):
 
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Refuse the folder of a single run before Hydra opens its own files there."""
-        if code := exit_code(lambda: _begin_run(config)):
-            raise SystemExit(code)
+        _refusing(_begin_run, config)
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Refuse what cannot be run, and give the sweep a folder: one for each search space.
@@ -169,13 +175,11 @@ class OtherSweeper(Callback):
         launcher = config.hydra.launcher._target_
         if launcher == JOBLIB:
             follow_by_joblib()
-        if code := exit_code(lambda: _refuse_launcher(launcher)):
-            raise SystemExit(code)
+        _refusing(_refuse_launcher, launcher)
         if config.hydra.sweeper._target_ == OWN:
             return
         folder = sweep_folder(config, lambda: _space_digest(config))
-        if code := exit_code(lambda: _refuse(config, folder)):
-            raise SystemExit(code)
+        _refusing(_refuse, config)
         config.hydra.sweep.dir = str(folder)
         config.hydra.overrides.hydra.append(f"hydra.sweep.dir={folder}")  # jobs are composed anew
         folder.mkdir(parents=True, exist_ok=True)
@@ -187,6 +191,12 @@ class OtherSweeper(Callback):
         folder = Path(config.hydra.sweep.dir)
         if folder in _open:
             _open[folder] = _closed(folder)
+
+
+def _refusing(check: Callable[[Any], None], subject: Any) -> None:
+    """Exit with the message of what `check(subject)` raises."""
+    if code := exit_code(lambda: check(subject)):
+        raise SystemExit(code)
 
 
 def _refuse_launcher(target: str) -> None:
@@ -204,8 +214,8 @@ def close_others() -> str:
 
 def _space_digest(config: DictConfig) -> str:
     """Return 12 digits that name the search space; the objective is no part of it."""
-    given = typed(config.hydra, "task")
-    space = [one for one in given if not one.lstrip("+").startswith("objective=")]
+    words = typed(config.hydra, "task")
+    space = [word for word in words if not word.lstrip("+").startswith("objective=")]
     text = json.dumps([space, dict(_params(config))], default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -231,7 +241,7 @@ def _begin_run(config: DictConfig) -> None:
     refuse_kept(folder, record.run_state(folder, verify=False), run)
 
 
-def _refuse(config: DictConfig, folder: Path) -> None:
+def _refuse(config: DictConfig) -> None:
     """Raise ConfigError for what our own sweeper refuses before the first job too."""
     sweeper = config.hydra.sweeper._target_
     if config.objective is not None:

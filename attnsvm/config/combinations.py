@@ -22,8 +22,8 @@ Broken = Iterator[tuple[str, str]]
 
 def check_combinations(run: RunConfig) -> None:
     """Raise ConfigError for the first rule that does not hold."""
-    for given, allowed in chain(_of_a_network(run), _of_groups(run), _of_probes(run)):
-        raise ConfigError(f"{given}: {allowed}")
+    for setting, allowed in chain(_of_a_network(run), _of_groups(run), _of_probes(run)):
+        raise ConfigError(f"{setting}: {allowed}")
 
 
 def _get(run: RunConfig, name: str, otherwise: Any = None) -> Any:
@@ -77,8 +77,8 @@ def _of_groups(run: RunConfig) -> Broken:
         must = "must be false with data=file, which has no further instances to draw"
         yield "selection.until_accepted=True", must
     if isinstance(run.data, data.SphereInSpanConfig):
-        for one in _depending_on_the_basis(run):
-            must = f"must be sphere with the {one}, which changes with the basis"
+        for part in _depending_on_the_basis(run):
+            must = f"must be sphere with the {part}, which changes with the basis"
             yield "data=sphere_in_span", must
 
 
@@ -141,7 +141,7 @@ def _of_a_network(run: RunConfig) -> Broken:
     if run.objective is not None and groups.one_layer_problems(vars(model)) > 1:
         broken["objective"] = "null: it would pool layers and heads"
     for name, must in broken.items():
-        given = shown(_get(run, name))
+        value = shown(_get(run, name))
         if name.endswith("._target_"):
-            name, given = name.removesuffix("._target_"), given.rpartition(".")[2]
-        yield f"{name}={given}", f"must be {must}, with model=transformer"
+            name, value = name.removesuffix("._target_"), value.rpartition(".")[2]
+        yield f"{name}={value}", f"must be {must}, with model=transformer"

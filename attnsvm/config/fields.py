@@ -153,7 +153,7 @@ def refusal(f: dataclasses.Field[Any], value: Any, name: str) -> str:
     allowed, wrong = f.metadata.get("allowed"), value
     if isinstance(allowed, ListOf):
         allowed, items = allowed.item, value if isinstance(value, list) else [value]
-        wrong = next((one for one in items if not allowed.holds(one)), "")
+        wrong = next((item for item in items if not allowed.holds(item)), "")
     meant = allowed.meant(wrong) if isinstance(allowed, OneOf | NormName) else ""
     return f"{name}={shown(value)}: {meant}must be {must_be(f, value)}"
 
@@ -174,7 +174,7 @@ def check_fields(node: Any, prefix: str = "") -> None:
         if wrong or (allowed is not None and not allowed.holds(value)):
             raise ConfigError(refusal(f, value, prefix + f.name))
         items = value if isinstance(value, list) else [value]
-        if not all(math.isfinite(one) for one in items if isinstance(one, float)):
+        if not all(math.isfinite(item) for item in items if isinstance(item, float)):
             raise ConfigError(f"{prefix}{f.name}={value}: must be finite")  # no record can hold it
 
 

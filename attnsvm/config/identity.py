@@ -46,7 +46,7 @@ NAME_LENGTH = 80
 
 def option_names(config: RunConfig) -> dict[str, str]:
     """Return the name of the chosen option of every group, as a user types it."""
-    found = {}
+    names = {}
     for group, options in GROUPS.items():
         node = getattr(config, group)
         same = (
@@ -54,8 +54,8 @@ def option_names(config: RunConfig) -> dict[str, str]:
             for name, schema in options.items()
             if (type(node), node._target_) == (schema, vars(schema)["_target_"])
         )
-        found[group] = next(same, str(node._target_))
-    return found
+        names[group] = next(same, str(node._target_))
+    return names
 
 
 def result_fields(config: RunConfig) -> dict[str, Any]:
@@ -86,9 +86,9 @@ def digest(
     Of a group the class counts too. Of a plug-in's option all fields count, and the `code`; of a
     file that is named the content, or the path without `contents`.
     """
-    given = with_contents(fields) if contents else fields
-    found = {**differing(given, options), "extensions": code}
-    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
+    fields = with_contents(fields) if contents else fields
+    identity = {**differing(fields, options), "extensions": code}
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
 
 
 def digest_before_formats(fields: Mapping[str, Any], code: Mapping[str, str], version: str) -> str:
@@ -99,14 +99,14 @@ def digest_before_formats(fields: Mapping[str, Any], code: Mapping[str, str], ve
 
 def differing(fields: Mapping[str, Any], options: Mapping[str, str]) -> dict[str, Any]:
     """Return the fields of a config that have another value than records without them."""
-    found = _differing(RunConfig, fields)
+    parts = _differing(RunConfig, fields)
     for part, schema in schemas_of(options).items():
-        found[part] = _differing(schema, fields[part])
-    found["probe"] = {
+        parts[part] = _differing(schema, fields[part])
+    parts["probe"] = {
         name: _differing(OWN_PROBES.get(str(node["_target_"])), node)
         for name, node in fields["probe"].items()
     }
-    return found
+    return parts
 
 
 def _differing(schema: Any, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -164,17 +164,17 @@ def recorded_fields(config: Mapping[str, Any], options: Mapping[str, str]) -> di
 
     `config` is plain data, a group a mapping of its fields; `options` has the option of each group.
     """
-    found: dict[str, Any] = dict(options)
+    typed: dict[str, Any] = dict(options)
     for key, value in config.items():
         if key == "probe":
-            found["probe"] = plain_value(sorted(value))
-            found |= recorded_fields({f"probe.{name}": one for name, one in value.items()}, {})
+            typed["probe"] = plain_value(sorted(value))
+            typed |= recorded_fields({f"probe.{name}": part for name, part in value.items()}, {})
         elif isinstance(value, Mapping):
-            below = {name: one for name, one in value.items() if name != "_target_"}
-            found |= {f"{key}.{name}": plain_value(one) for name, one in below.items()}
+            below = {name: part for name, part in value.items() if name != "_target_"}
+            typed |= {f"{key}.{name}": plain_value(part) for name, part in below.items()}
         elif key not in options:
-            found[key] = plain_value(value)
-    return found
+            typed[key] = plain_value(value)
+    return typed
 
 
 def plain_value(value: Any) -> Any:
@@ -231,10 +231,10 @@ def folder_name(names: Mapping[str, str], fields: Mapping[str, Any], signature: 
 def _words(options: Mapping[str, str], fields: Mapping[str, Any]) -> Iterator[str]:
     """Yield the fields of our options that differ from `values_before`, with their values."""
     for section, schema in {**schemas_of(options), "": RunConfig}.items():
-        given = fields[section] if section else fields
+        values = fields[section] if section else fields
         before = values_before(schema) if schema else {}
         for name, usual in before.items():
-            value = given.get(name)
+            value = values.get(name)
             plain = isinstance(value, bool | int | float | str)
             if plain and name not in UNNAMED_FIELDS and value != usual:
                 text = f"{value:.6g}" if isinstance(value, float) else value

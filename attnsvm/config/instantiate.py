@@ -71,21 +71,21 @@ def unknown_field(field: str, schema: type, of: str = "") -> str:
     others = GROUPS.get(group, {}).items()
     having = [option for option, other in others if field in vars(other)["__dataclass_fields__"]]
     places = places_of(field) if schema is RunConfig else []
-    found = f"did you mean {' | '.join(places)}? " if places else did_you_mean(field, names)
+    meant = f"did you mean {' | '.join(places)}? " if places else did_you_mean(field, names)
     if having:
-        found = f"{group}={' | '.join(having)} has it; "
-    return f"unknown field{of}; {found}must be {' | '.join(names) or 'absent, there is none here'}"
+        meant = f"{group}={' | '.join(having)} has it; "
+    return f"unknown field{of}; {meant}must be {' | '.join(names) or 'absent, there is none here'}"
 
 
 def places_of(field: str) -> list[str]:
     """Return the group and the fields of groups, `selection` and `svm` with this name."""
     options: dict[str, Iterable[type]] = {name: GROUPS[name].values() for name in GROUPS}
     options |= {name: [schema] for name, schema in SECTIONS.items()}
-    found = [field] if field in GROUPS else []
+    places = [field] if field in GROUPS else []
     for group, schemas in options.items():
-        names = {f.name for one in schemas for f in dataclasses.fields(one)}
-        found += [f"{group}.{name}" for name in (field, f"{field}s") if name in names]
-    return found
+        names = {f.name for schema in schemas for f in dataclasses.fields(schema)}
+        places += [f"{group}.{name}" for name in (field, f"{field}s") if name in names]
+    return places
 
 
 def target_class(target: str, group: str, extensions: Iterable[str] = ()) -> Any:
@@ -120,16 +120,16 @@ def check_package(target: str, group: str, extensions: Iterable[str] = ()) -> No
 def check_extensions(extensions: Iterable[str]) -> None:
     """Raise ConfigError unless each is the name of a package or module of Python files."""
     for name in extensions:
-        found = None
+        spec = None
         if not name.isidentifier():
             must = "the name of a package, without dots"
         elif name in sys.stdlib_module_names:
             must = "your own package; Python has this one"
         else:
-            found = importlib.util.find_spec(name)
+            spec = importlib.util.find_spec(name)
             must = (
                 "a module, or a package with an __init__.py, that can be imported here; "
                 "PYTHONPATH=FOLDER in front of the command adds FOLDER"
             )
-        if found is None or not (found.origin or "").endswith(".py"):
+        if spec is None or not (spec.origin or "").endswith(".py"):
             raise ConfigError(f"extensions=[{name}]: must be {must}")

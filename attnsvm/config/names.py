@@ -15,17 +15,17 @@ R = TypeVar("R")
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """Return the known name most like `name`, or containing it, in any case; None if none is."""
     lower: dict[str, str] = {}
-    for one in known:
-        lower.setdefault(one.lower(), one)
+    for word in known:
+        lower.setdefault(word.lower(), word)
     close = difflib.get_close_matches(name.lower(), lower, n=1)
-    close = close or [one for one in lower if len(name) > 2 and name.lower() in one]
+    close = close or [word for word in lower if len(name) > 2 and name.lower() in word]
     return lower[close[0]] if close else None
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return `did you mean NAME? ` for the known name that is most like `name`; "" if none is."""
-    found = nearest(name, known)
-    return f"did you mean {found}? " if found else ""
+    meant = nearest(name, known)
+    return f"did you mean {meant}? " if meant else ""
 
 
 def keywords_checked(function: Callable[P, R]) -> Callable[P, R]:

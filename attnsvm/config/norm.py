@@ -47,9 +47,9 @@ Family = tuple[str, float]
 
 def families_of(name: str) -> tuple[Family, ...] | None:
     """Return the family of a norm, or those of A and of B of A+B; None if there is no such norm."""
-    found = [_family_of(part) for part in name.split("+")]
-    known = tuple(one for one in found if one is not None)
-    return known if len(known) == len(found) <= 2 else None
+    families = [_family_of(part) for part in name.split("+")]
+    known = tuple(family for family in families if family is not None)
+    return known if len(known) == len(families) <= 2 else None
 
 
 def name_of(family: str, p: float) -> str:

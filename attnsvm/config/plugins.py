@@ -11,12 +11,13 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import importlib.util
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from types import UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin
 
 from omegaconf import OmegaConf
 
@@ -65,38 +66,37 @@ class Options(Mapping[str, type]):
         return len(self._usable())
 
     def _usable(self) -> dict[str, type]:
-        found = self._plugins().items()
-        return self.own | {name: one for name, one in found if not isinstance(one, str)}
+        plugins = self._plugins().items()
+        return self.own | {name: schema for name, schema in plugins if not isinstance(schema, str)}
 
     def refusal(self, name: str) -> str:
         """Return why `name` is no option: what is allowed, or what is wrong with the plug-in."""
-        found = self.broken().get(name)
-        return found or f"{self.group}={name}: {did_you_mean(name, self)}must be {' | '.join(self)}"
+        must = f"{self.group}={name}: {did_you_mean(name, self)}must be {' | '.join(self)}"
+        return self.broken().get(name, must)
 
     def broken(self) -> dict[str, str]:
         """Return what is wrong with each plug-in that cannot be used, by the option's name."""
-        found = self._plugins()
-        return {name: message for name, message in found.items() if isinstance(message, str)}
+        return {name: text for name, text in self._plugins().items() if isinstance(text, str)}
 
     def _plugins(self) -> dict[str, type | str]:
         """Return the schema, or what is wrong with it, of every option that plug-ins declare."""
         declared: dict[str, list[EntryPoint]] = {}
-        for one in _declared(self.group):
-            declared.setdefault(one.name, []).append(one)
-        return {name: self._checked(name, ones) for name, ones in sorted(declared.items())}
+        for point in _declared(self.group):
+            declared.setdefault(point.name, []).append(point)
+        return {name: self._checked(name, *points) for name, points in sorted(declared.items())}
 
-    def _checked(self, name: str, ones: list[EntryPoint]) -> type | str:
-        schema = ones[0].value
-        message = f"{self.group}={name} of {_source(ones[0])} ({schema})"
-        if name in self.own:
-            return f"{message}: the name is one of attnsvm's own; must be another one"
-        if others := {_source(one) for one in ones if one.value != schema}:
-            return f"{message}: {', '.join(sorted(others))} has this name too; must be one package"
-        if not name.isidentifier():
-            return f"{message}: the name must be a word of letters, digits and _"
-        found = _imported(schema)
-        wrong = found if isinstance(found, str) else _wrong(found, self.base, package_of(schema))
-        return f"{message}: {wrong}" if wrong else found
+    def _checked(self, name: str, point: EntryPoint, *others: EntryPoint) -> type | str:
+        source = f"{self.group}={name} of {_source(point)} ({point.value})"
+        try:
+            if name in self.own:
+                raise ConfigError("the name is one of attnsvm's own; must be another one")
+            if packages := {_source(other) for other in others if other.value != point.value}:
+                packages_have = f"{', '.join(sorted(packages))} has this name too"
+                raise ConfigError(f"{packages_have}; must be one package")
+            _require(name.isidentifier(), "the name must be a word of letters, digits and _")
+            return _usable_schema(point.value, self.base)
+        except ConfigError as error:
+            return f"{source}: {error}"
 
 
 def use_extensions(packages: Iterable[str]) -> None:
@@ -125,19 +125,19 @@ def _declared_by(package: str) -> Iterator[EntryPoint]:
 
 def declared_modules(place: str, name: str | None = None) -> list[str]:
     """Return the modules that plug-ins declare as `conf` or `figures`, if they can be found."""
-    found: dict[str, None] = {}
-    for one in _declared(place):
-        if name in (None, one.name):
+    modules: dict[str, None] = {}
+    for point in _declared(place):
+        if name in (None, point.name):
             with suppress(ImportError, ValueError):
-                if importlib.util.find_spec(one.value):
-                    found[one.value] = None
-    return list(found)
+                if importlib.util.find_spec(point.value):
+                    modules[point.value] = None
+    return list(modules)
 
 
 def _declared(group: str) -> list[EntryPoint]:
     """Return what packages declare in a group: the installed ones, then those of `extensions`."""
-    used = (one for ones in _of_extensions.values() for one in ones)
-    return [*_installed(group), *(one for one in used if one.group == f"attnsvm.{group}")]
+    used = itertools.chain(*_of_extensions.values())
+    return [*_installed(group), *(point for point in used if point.group == f"attnsvm.{group}")]
 
 
 @cache
@@ -145,51 +145,56 @@ def _installed(group: str) -> tuple[EntryPoint, ...]:
     return tuple(entry_points(group=f"attnsvm.{group}"))
 
 
-def _source(one: EntryPoint) -> str:
+def _source(point: EntryPoint) -> str:
     """Return the package that declares an option, with its version if it is installed."""
-    dist = one.dist
-    return f"package {f'{dist.name} {dist.version}' if dist else package_of(one.value)}"
+    dist = point.dist
+    return f"package {f'{dist.name} {dist.version}' if dist else package_of(point.value)}"
 
 
 @cache
-def _imported(schema: str) -> type | str:
-    """Return the class that `module:Class` names, or why there is none."""
-    module, _, name = schema.partition(":")
+def _imported(place: str) -> Any:
+    """Return what `module:Class` names; ConfigError if it cannot be imported."""
+    module, _, name = place.partition(":")
     try:
-        found: Any = getattr(importlib.import_module(module), name)
+        return getattr(importlib.import_module(module), name)
     except (Exception, SystemExit) as error:
-        return f"cannot be imported ({_described(error)})"
-    return found if isinstance(found, type) else "must be a class"
+        raise ConfigError(f"cannot be imported ({_described(error)})") from error
 
 
-def _wrong(schema: type, base: type, package: str) -> str:
-    """Return why a schema cannot be one of a group; empty if it can."""
-    if not (issubclass(schema, base) and dataclasses.is_dataclass(schema)):
-        return f"must be a dataclass that extends {base.__name__}"
-    if "__dataclass_fields__" not in vars(schema) or vars(schema)["__dataclass_params__"].frozen:
-        return "must be decorated with @dataclass itself, and not be frozen"
+def _usable_schema(place: str, base: type) -> type:
+    """Return the schema at `place`; ConfigError, with what it must be, if it cannot be used."""
+    schema, package = _imported(place), package_of(place)
+    extends = isinstance(schema, type) and issubclass(schema, base)
+    _require(extends, f"must be a dataclass that extends {base.__name__}")
+    decorated = "__dataclass_fields__" in vars(schema) and not schema.__dataclass_params__.frozen
+    _require(decorated, "must be decorated with @dataclass itself, and not be frozen")
     target = vars(schema).get("_target_")
-    if not isinstance(target, str) or package_of(target) != package:
-        return f"its _target_ must name a class in {package}, as in '{package}.head.MyHead'"
+    ours = isinstance(target, str) and package_of(target) == package
+    _require(ours, f"its _target_ must name a class in {package}, as in '{package}.head.MyHead'")
     try:
         OmegaConf.structured(schema)
-        kinds = get_type_hints(schema)
     except Exception as error:
-        return f"its fields must have types that OmegaConf knows ({_described(error)})"
+        known = f"its fields must have types that OmegaConf knows ({_described(error)})"
+        raise ConfigError(known) from error
     for f in dataclasses.fields(schema):
-        if f.name != "_target_" and "doc" not in f.metadata:
-            return f"its field {f.name} must be declared with option(default, allowed, meaning)"
-        if not _is_plain(kinds[f.name]):
-            return f"its field {f.name} must be of int | float | bool | str, a list of one, or None"
+        declared = f.name == "_target_" or "doc" in f.metadata
+        form = "Annotated[TYPE, ALLOWED, MEANING] = DEFAULT"
+        _require(declared, f"its field {f.name} must be declared as {form}")
+        must = "must be of int | float | bool | str, a list of one, or None"
+        _require(_is_plain(f.type), f"its field {f.name} {must}")
     quantities = getattr(schema, "QUANTITIES", None)
-    if not isinstance(quantities, Mapping | None) or quantities == {}:
-        return "its QUANTITIES must be a mapping of names to Quantity, not empty"
-    for name, one in (quantities or {}).items():
-        if not (isinstance(name, str) and name.isidentifier() and len(name) <= MAX_NAME):
-            return f"its quantity {name!r} must be a word of letters, digits and _"
-        if not isinstance(one, Quantity):
-            return f"its quantity {name} must be a Quantity"
-    return ""
+    mapping = quantities is None or (isinstance(quantities, Mapping) and quantities)
+    _require(mapping, "its QUANTITIES must be a mapping of names to Quantity, not empty")
+    for name, quantity in (quantities or {}).items():
+        word = isinstance(name, str) and name.isidentifier() and len(name) <= MAX_NAME
+        _require(word, f"its quantity {name!r} must be a word of letters, digits and _")
+        _require(isinstance(quantity, Quantity), f"its quantity {name} must be a Quantity")
+    return schema
+
+
+def _require(holds: Any, message: str) -> None:
+    if not holds:
+        raise ConfigError(message)
 
 
 def _is_plain(kind: Any) -> bool:

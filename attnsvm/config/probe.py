@@ -32,7 +32,9 @@ class Quantity:
     allowed: Range | OneOf | None = None
 
     def __post_init__(self) -> None:
-        if not all(len(one) <= MAX_TEXT and one.isprintable() for one in (self.meaning, self.unit)):
+        if not all(
+            len(text) <= MAX_TEXT and text.isprintable() for text in (self.meaning, self.unit)
+        ):
             raise ValueError("a Quantity must have a meaning and a unit of one line each")
 
 
@@ -121,15 +123,18 @@ class TokenGraphProbeConfig(ProbeConfig, name="token_graph", target="TokenGraph"
 
 def described_quantities(probes: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     """Return meaning and unit of the quantities of probes, as a record holds them."""
-    found = probe_quantities(probes)
-    return {name: {"meaning": one.meaning, "unit": one.unit} for name, one in found.items()}
+    quantities = probe_quantities(probes)
+    return {
+        name: {"meaning": quantity.meaning, "unit": quantity.unit}
+        for name, quantity in quantities.items()
+    }
 
 
 def probe_quantities(probes: Mapping[str, Any]) -> dict[str, Quantity]:
     """Return the quantities of probes, given by name, by the name of their column, sorted."""
-    found = {
+    quantities = {
         f"{name}_{quantity}": meaning
         for name, config in probes.items()
         for quantity, meaning in config.QUANTITIES.items()
     }
-    return dict(sorted(found.items()))
+    return dict(sorted(quantities.items()))

@@ -37,7 +37,7 @@ def package_of(target: str) -> str:
 def code_digest(*packages: str) -> str:
     """Return the sha256 (12 digits) of the code and tables of packages; nothing is imported."""
     digest = hashlib.sha256()
-    for counted in (one for package in packages for one in (package, *helpers(package))):
+    for counted in (name for package in packages for name in (package, *helpers(package))):
         for path in _sources(counted):
             digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()[:12]
@@ -64,14 +64,14 @@ def helpers(package: str) -> list[str]:
     home = _home(package)
     if package == "attnsvm" or home is None or home.name in ("site-packages", "dist-packages"):
         return []
-    found, waiting = {package}, [package]
+    names, waiting = {package}, [package]
     while waiting:
         for path in _sources(waiting.pop()):
-            imported = _imports(path) - found - {"attnsvm"} if path.suffix == ".py" else ()
+            imported = _imports(path) - names - {"attnsvm"} if path.suffix == ".py" else ()
             new = {name for name in imported if _home(name) == home}
-            found |= new
+            names |= new
             waiting += new
-    return sorted(found - {package})
+    return sorted(names - {package})
 
 
 def _home(package: str) -> Path | None:
@@ -90,7 +90,7 @@ def _imports(path: Path) -> set[str]:
         nodes = list(ast.walk(ast.parse(path.read_bytes())))
     except (SyntaxError, ValueError):  # its import reports it
         return set()
-    names = [one.name for node in nodes if isinstance(node, ast.Import) for one in node.names]
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
     names += [
         node.module
         for node in nodes
@@ -103,10 +103,10 @@ def model_folder(model: str) -> Path | None:
     """Return the folder of `data.transformer`; None for a package that is not installed."""
     if model not in PACKAGES:
         return Path(model)
-    found = importlib.util.find_spec(PACKAGES[model])
-    if found is None or not found.submodule_search_locations:
+    spec = importlib.util.find_spec(PACKAGES[model])
+    if spec is None or not spec.submodule_search_locations:
         return None
-    root = Path(found.submodule_search_locations[0])
+    root = Path(spec.submodule_search_locations[0])
     return next((path.parent for path in sorted(root.rglob(TENSORS))), root)
 
 
@@ -117,13 +117,13 @@ def content_digest(path: str, *, is_model: bool = False) -> str | None:
         folder = model_folder(path)
         paths = [folder / name for name in (CONFIG, TENSORS, TOKENIZER)] if folder else []
     digests = []
-    for one in paths:
+    for file in paths:
         try:
-            status = one.stat()
+            status = file.stat()
             if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST:
                 return None
             version = (status.st_mtime_ns, status.st_size, status.st_ino)
-            digests.append(_file_digest(str(one), *version))
+            digests.append(_file_digest(str(file), *version))
         except (OSError, ValueError):
             return None  # the run itself reports the error
     if len(digests) > 1:
@@ -133,8 +133,8 @@ def content_digest(path: str, *, is_model: bool = False) -> str | None:
 
 @lru_cache
 def _file_digest(path: str, time: int, size: int, inode: int) -> str:
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     with open(path, "rb") as stream:
         for start in range(0, size, BLOCK):  # not to its end: some have none
-            found.update(stream.read(min(BLOCK, size - start)))
-    return found.hexdigest()
+            digest.update(stream.read(min(BLOCK, size - start)))
+    return digest.hexdigest()

@@ -1,7 +1,8 @@
 """What a command is doing, said every ten seconds, or on one line of a terminal.
 
 Work tells what it does by `doing` and `each`, also in a library, where nobody says it. A command
-says it in `speaking`, from a thread of its own, so that no work of any length is silent.
+says it in `speaking`, from a thread of its own, so that no work of any length is silent. How far
+work is, and the time that is left, is the text of tqdm.
 """
 
 import shutil
@@ -13,14 +14,13 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TextIO, TypeVar
 
+from tqdm import tqdm
+
 from attnsvm.display.command import prepare
 from attnsvm.record.files import duration
 
 TERMINAL_S, LOG_S = 1.0, 10.0
 """Seconds between two updates of the line of a terminal, and between two lines of a log."""
-
-BAR = 20
-"""Characters of the bar on a terminal."""
 
 T = TypeVar("T")
 
@@ -32,10 +32,13 @@ class Work:
     name: str | Callable[[], str]
     total: int = 0
     done: int = 0
+    begin: float = 0.0
 
     def __str__(self) -> str:
         name = self.name if isinstance(self.name, str) else self.name()
-        return f"{name} {self.done} of {self.total}" if self.total else name
+        spent = monotonic() - self.begin
+        meter = tqdm.format_meter(self.done, self.total, spent, prefix=name, ncols=0)
+        return meter if self.total else name
 
 
 _open: list[Work] = []
@@ -45,7 +48,7 @@ _open: list[Work] = []
 @contextmanager
 def doing(name: str | Callable[[], str], total: int = 0) -> Iterator[Work]:
     """Tell what the block does; it sets how much is `done` of a `total`."""
-    work = Work(name, total)
+    work = Work(name, total, begin=monotonic())
     _open.append(work)
     try:
         yield work
@@ -54,10 +57,9 @@ def doing(name: str | Callable[[], str], total: int = 0) -> Iterator[Work]:
 
 
 def each(name: str, items: Collection[T]) -> Iterator[T]:
-    """Yield the items, and tell at which one the work is."""
+    """Yield the items, and tell how many are done."""
     with doing(name, len(items)) as work:
-        for item in items:
-            work.done += 1
+        for work.done, item in enumerate(items):
             yield item
 
 
@@ -80,11 +82,9 @@ def speak(stream: TextIO, over: Callable[[float], bool]) -> None:
     begin, terminal = monotonic(), stream.isatty()
     pause_s = TERMINAL_S if terminal else LOG_S
     while not over(pause_s):
-        now, work = monotonic(), list(_open)
-        line = ", ".join(filter(None, map(str, work))) or "at work"
-        if terminal and work and (last := work[-1]).total:
-            line += f" [{'#' * (BAR * last.done // last.total):{BAR}}]"
-        say(f"{line}, {duration(now - begin)} so far", stream, end="\r" if terminal else "\n")
+        now = monotonic()
+        works = ", ".join(filter(None, map(str, list(_open)))) or "at work"
+        say(f"{works}, {duration(now - begin)} so far", stream, end="\r" if terminal else "\n")
         # to describe many runs on a slow disk takes long: use at most 5 % of the time for it
         pause_s = max(pause_s, 20 * (monotonic() - now))
     if terminal:

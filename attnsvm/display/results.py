@@ -70,7 +70,7 @@ class Batched(Summarized):
 
         def changed(value: Any) -> Any:
             if isinstance(value, dict):
-                return {name: change(one) for name, one in value.items()}
+                return {name: change(part) for name, part in value.items()}
             if isinstance(value, Batched):
                 return value.map(change)
             return change(value) if hasattr(value, "ndim") else value

@@ -78,8 +78,8 @@ class Slurm(SlurmLauncher):  # type: ignore[misc]
         waiting: dict[str, Any] = {}
         try:
             limit = _answer("scontrol", "show", "config").stdout
-            found = re.search(r"MaxArraySize\s*=\s*(\d+)", limit)
-            size = max(1, int(found[1]) - 1) if found else 1000
+            match = re.search(r"MaxArraySize\s*=\s*(\d+)", limit)
+            size = max(1, int(match[1]) - 1) if match else 1000
             for begin in range(0, len(jobs), size):
                 while not self._submitted(executor, jobs[begin : begin + size], waiting):
                     wait(waiting)
@@ -87,7 +87,7 @@ class Slurm(SlurmLauncher):  # type: ignore[misc]
         except KeyboardInterrupt:
             log.warning("%d SLURM jobs keep running; stop them with scancel", len(waiting))
             raise
-        return [JobReturn(overrides=one, status=JobStatus.COMPLETED) for one in job_overrides]
+        return [JobReturn(overrides=job, status=JobStatus.COMPLETED) for job in job_overrides]
 
     def _submitted(self, executor: Any, chunk: list[Job], waiting: dict[str, Any]) -> bool:
         """Submit the cells of an array of jobs that no job in the queue is to run.
@@ -131,12 +131,12 @@ class Slurm(SlurmLauncher):  # type: ignore[misc]
                 packs[number] = packs[number][0], cells
             arguments.append((overrides, folder, number, f"job_id_for_{number}", state))
         submitted = executor.map_array(self, *zip(*arguments, strict=True))
-        made = {str(one.job_id): job for one, job in zip(submitted, jobs, strict=True)}
-        for name, (_, cells) in made.items():
+        jobs_by_name = {str(job.job_id): job for job, job in zip(submitted, jobs, strict=True)}
+        for name, (_, cells) in jobs_by_name.items():
             more = f" and {len(cells) - 1} more" if len(cells) > 1 else ""
             cell = " ".join(filter_overrides(next(iter(cells.values()))))
             log.info("SLURM job %s: %s%s", name, cell, more)
-        return made
+        return jobs_by_name
 
     def _packs(self) -> dict[int, tuple[int, Cells]]:
         """Return the cells of jobs of several cells; only our own sweeper has such jobs."""
@@ -236,8 +236,8 @@ def answered_queue() -> Queue:
     HydraException if it does not: cells in the queue could be submitted a second time.
     """
     for _ in range(ATTEMPTS):
-        if (found := queue()) is not None:
-            return found
+        if (in_queue := queue()) is not None:
+            return in_queue
         time.sleep(ASK_S[0])
     raise HydraException("squeue does not answer: nothing is submitted; run the command again")
 
@@ -255,16 +255,16 @@ def note(folder: Path, prefix: str, jobs: list[list[str]]) -> str:
 
 def noted(folder: Path, in_queue: Queue) -> dict[str, str]:
     """Return cell -> job of the cells that jobs in the queue are to run."""
-    found = dict[str, str]()
+    job_of = dict[str, str]()
     for job, (*_, name) in sorted(in_queue.items()):
         try:
             cells = read_json(folder / f"{name}.json")["jobs"][int(job.partition("_")[2] or 0)]
-            found |= {str(cell): job for cell in cells}
+            job_of |= {str(cell): job for cell in cells}
         except (FileNotFoundError, NotADirectoryError):
             continue  # a job of another sweep
         except (CorruptRecordError, OSError, LookupError, TypeError, ValueError) as error:
             log.warning("a note of submitted jobs cannot be read: %s", error)
-    return found
+    return job_of
 
 
 def wait(waiting: dict[str, Any]) -> None:
@@ -273,14 +273,14 @@ def wait(waiting: dict[str, Any]) -> None:
     least, most = ASK_S
     while waiting:
         time.sleep(min(most, max(least, (time.monotonic() - begin) / 20)))
-        if (found := queue()) is None:
+        if (in_queue := queue()) is None:
             continue
-        for name in [name for name in waiting if name not in found]:
+        for name in [name for name in waiting if name not in in_queue]:
             paths = waiting.pop(name)
             if not paths.result_pickle.exists():
                 message = "SLURM job %s left the queue without a result; see %s"
                 log.warning(message, name, paths.stderr)
-        reasons = Counter(found[name][1] for name in waiting if found[name][0] == "PENDING")
+        reasons = Counter(in_queue[name][1] for name in waiting if in_queue[name][0] == "PENDING")
         words = (f"{n} SLURM jobs pending ({reason})" for reason, n in reasons.most_common())
         if (why := ", ".join(words)) not in ("", logged):
             log.info(why)

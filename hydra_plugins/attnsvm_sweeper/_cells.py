@@ -71,7 +71,9 @@ class CellComposer:
             for override in overrides
             if override.key_or_group not in groups or isinstance(override.value(), dict)
         ]
-        options = tuple(str(one.input_line) for one in overrides if one not in values)
+        options = tuple(
+            str(override.input_line) for override in overrides if override not in values
+        )
         if options not in self._composed:
             first = self._loader.load_sweep_config(master, list(options))
             self._composed[options] = pickle.dumps(first)

@@ -88,15 +88,15 @@ def grid(of: Sequence[Axis]) -> list[list[str]]:
 
 def _axes(words: Iterable[str], loader: ConfigLoader) -> list[Axis]:
     parsed = OverridesParser.create(config_loader=loader).parse_overrides(list(words))
-    found = [Axis.of(override, loader) for override in parsed]
-    for first, second in itertools.combinations(found, 2):
+    of_words = [Axis.of(override, loader) for override in parsed]
+    for first, second in itertools.combinations(of_words, 2):
         common = first.fields & second.fields
         if common and first.is_swept:  # what replaces a single value loses no axis
             raise ConfigError(
                 f"{second.text}: sets {', '.join(sorted(common))}, as {first.text} does; must be "
                 "set by one of them"
             )
-    return [axis for k, axis in enumerate(found) if not _repeated(axis, found[k + 1 :])]
+    return [axis for k, axis in enumerate(of_words) if not _repeated(axis, of_words[k + 1 :])]
 
 
 def _repeated(axis: Axis, later: Sequence[Axis]) -> bool:
@@ -126,7 +126,7 @@ def _values(override: Override, loader: ConfigLoader) -> Sequence[Any]:
                 "a range that falls is range(8,0,-4)"
             )
         return _range(sweep, str(text))
-    if not isinstance(sweep, ChoiceSweep) or any(isinstance(one, Sweep) for one in sweep.list):
+    if not isinstance(sweep, ChoiceSweep) or any(isinstance(value, Sweep) for value in sweep.list):
         raise ConfigError(f"{text}: must be a list of values in a grid")
     return sweep.list
 
@@ -151,11 +151,11 @@ def _typed(override: Override, value: Any) -> str:
 
 def _words(key: str, value: str) -> list[str]:
     """Return the overrides of a value; {option:NAME,FIELD:VALUE,...} is an option with fields."""
-    found = re.fullmatch(r"\{option:([\w-]+)(?:,(.*))?\}", value)
-    if found is None and re.search(r"[{,]option:", value):
+    option = re.fullmatch(r"\{option:([\w-]+)(?:,(.*))?\}", value)
+    if option is None and re.search(r"[{,]option:", value):
         raise ConfigError(f"{key}={value}: must be {{option:NAME,FIELD:VALUE,...}}, the name first")
-    fields = [f"{key}={{{found[2]}}}"] if found and found[2] else []
-    return [f"{key}={found[1]}", *fields] if found else [f"{key}={value}"]
+    fields = [f"{key}={{{option[2]}}}"] if option and option[2] else []
+    return [f"{key}={option[1]}", *fields] if option else [f"{key}={value}"]
 
 
 _parsed = OverridesParser.create().parse_override

@@ -27,9 +27,8 @@ from omegaconf import DictConfig, OmegaConf
 from attnsvm.cli.command_line import check_sweep
 from attnsvm.cli.dry_run import log_plan
 from attnsvm.cli.errors import SweepIncompleteError
-from attnsvm.cli.memory import job_machine, refuse_without_disk, refuse_without_memory
-from attnsvm.cli.objective import objective_of
-from attnsvm.cli.sweep import check_paths, check_subdir, close_sweep, rerun, sweep_folder
+from attnsvm.cli.memory import job_machine, refuse_without_disk
+from attnsvm.cli.sweep import check_run, check_subdir, close_sweep, rerun, sweep_folder
 from attnsvm.config import ConfigError
 from attnsvm.config.identity import fields_of, plan_digest, run_name
 from attnsvm.config.plugins import declared_modules
@@ -173,16 +172,14 @@ class AttnsvmSweeper(Sweeper):
         from attnsvm.experiment import check
 
         cells, configs = dict[str, list[str]](), dict[str, Any]()
-        there = job_machine(self.composed.hydra.launcher)
+        machine = job_machine(self.composed.hydra.launcher)
         for number, written in enumerate(each("checking run", grid)):
             cell, config = self.composer.settled(self.composed, written, number)
             name = run_name(config)
             if name in cells:
                 continue
-            refuse_without_memory(config, there)
-            check_paths(config, self.composed.hydra.job.chdir)
+            check_run(config, self.composed.hydra, machine)
             check(config)
-            objective_of(config)
             cells[name], configs[name] = cell, config
         gc.set_threshold(*usual)
         if equal := len(grid) - len(cells):
@@ -228,7 +225,7 @@ class AttnsvmSweeper(Sweeper):
                 results = self.jobs.launch(jobs[first : first + size], initial_job_idx=first)
             except Exception as error:
                 return error
-            for one in results:  # an error in a run is in its record
-                if one.status is not JobStatus.COMPLETED:
-                    log.error("job %s: %s", one.overrides, one._return_value)
+            for result in results:  # an error in a run is in its record
+                if result.status is not JobStatus.COMPLETED:
+                    log.error("job %s: %s", result.overrides, result._return_value)
         return None

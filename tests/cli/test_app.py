@@ -16,7 +16,7 @@ from attnsvm.config import GROUPS, ConfigError
 from attnsvm.record.folder import read_record
 from tests.cli.test_objective import two_files
 from tests.command import QUIET, SMALL, ran
-from tests.faults import found, written
+from tests.faults import run_states, written
 from tests.quick import quick, quick_rows, refusals
 
 WRONG = refusals("command")
@@ -32,7 +32,7 @@ def test_wrong_input_stops_before_any_work(arguments, message, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("asked", "told", "imported"),
+    ("asked", "message", "imported"),
     [
         ("attnsvm --help", "attnsvm sweep=rank_vs_d", "[]"),
         ("attnsvm --columns", "one_minus_corr_nuclear", "[]"),
@@ -46,13 +46,15 @@ def test_wrong_input_stops_before_any_work(arguments, message, tmp_path):
         ),
     ],
 )
-def test_no_heavy_package_is_imported_that_an_answer_does_not_need(asked, told, imported, tmp_path):
+def test_no_heavy_package_is_imported_that_an_answer_does_not_need(
+    asked, message, imported, tmp_path
+):
     watch = "import runpy, sys\ntry: runpy.run_module(sys.argv.pop(1), run_name='__main__')\n"
     watch += "finally: print(sorted({'numpy', 'pandas', 'torch'} & set(sys.modules)))"
     command = [sys.executable, "-c", watch, *asked.split()]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.strip().endswith(imported)
-    assert told in done.stdout
+    assert message in done.stdout
 
 
 def test_one_run_leaves_a_complete_record(tmp_path):
@@ -79,16 +81,16 @@ def test_a_sweep_is_resumed_reported_and_survives_a_failing_run(way, tmp_path):
     assert "1 failed of 2 runs; the report lists all of them" in failed.stderr
     sweep = tmp_path / "multirun/latest"
     assert (sweep / "report.html").exists()
-    assert found(sweep) == ["done", "failed"]
+    assert run_states(sweep) == ["done", "failed"]
     if way == WAYS[3]:  # its search of the next grid is another one
         return
     before = written(sweep)
     arrays = dict(np.load(tmp_path / "a.npz"))
     np.savez(tmp_path / "b.npz", **arrays | {"X": -arrays["X"]})
     mended = ran(*grid, cwd=tmp_path)
-    told = "2 runs: 1 done, 1 missing" in mended.stdout + mended.stderr
-    assert told == (way != QUIET)
-    assert found(sweep) == ["done"] * 2
+    message = "2 runs: 1 done, 1 missing" in mended.stdout + mended.stderr
+    assert message == (way != QUIET)
+    assert run_states(sweep) == ["done"] * 2
     assert before.items() <= written(sweep).items()
 
 

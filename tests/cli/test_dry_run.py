@@ -8,15 +8,22 @@ from attnsvm import experiment
 from attnsvm.cli import dry_run
 from attnsvm.config import RunConfig
 from tests.config.test_config import composed
-from tests.quick import beside
 
-ESTIMATED = beside(__file__)
+ESTIMATED = {
+    "data.n=6 data.T=8 data.d=10 svm=published": "1 of them pending\nabout",
+    "sweep=atlas": "about {time} in one process, once kernels are compiled\n"
+    "besides: probe=[constrained,margin_gap], whose cost was not measured",
+    "model=transformer": "no estimate for 1 runs: the cost of model=transformer was not measured",
+    "data=file data.path=x.npz": "the cost of data=file was not measured",
+    "device=cuda": "about",
+}
+"""What is typed, and what is printed; time is the estimate."""
 
 
-def told(config: RunConfig, folder, caplog) -> str:
+def plan_of(config: RunConfig, folder, caplog) -> str:
     """Return what a dry run of one cell says after its list."""
     with caplog.at_level(logging.INFO):
-        dry_run.log_plan(folder, {"one": ["seed=1"]}, {"one": config})
+        dry_run.log_plan(folder, {"cell": ["seed=1"]}, {"cell": config})
     return "\n".join(caplog.messages[1:])
 
 
@@ -24,16 +31,16 @@ def told(config: RunConfig, folder, caplog) -> str:
 def test_what_was_not_measured_is_named_and_nothing_is_run(words, tmp_path, caplog, monkeypatch):
     monkeypatch.setattr(experiment, "parts", None)
     config = composed(*words.split())
-    found, expected = told(config, tmp_path, caplog), ESTIMATED[words]
+    text, expected = plan_of(config, tmp_path, caplog), ESTIMATED[words]
     time = dry_run.duration(dry_run.estimated_s(config)) if "{time}" in expected else ""
-    assert expected.format(time=time) in found
+    assert expected.format(time=time) in text
 
 
 def test_an_estimate_grows_with_instances_steps_and_sizes():
     base = "data.n=6", "data.T=8", "data.d=10", "trials=10", "optimizer.steps=100"
-    one = dry_run.estimated_s(composed(*base))
+    base_s = dry_run.estimated_s(composed(*base))
     for more in ("trials=20", "optimizer.steps=100000", "data.d=40"):
-        assert dry_run.estimated_s(composed(*base, more)) > one
+        assert dry_run.estimated_s(composed(*base, more)) > base_s
 
 
 def test_an_estimate_knows_the_published_method(tmp_path, caplog):
@@ -43,6 +50,6 @@ def test_an_estimate_knows_the_published_method(tmp_path, caplog):
     assert 300 < dry_run.estimated_s(published) < 3000
     assert dry_run.estimated_s(without) < 10
     assert dry_run.published_s(published) > 0.99 * dry_run.estimated_s(published)
-    assert "for the published method: svm.published=false" in told(published, tmp_path, caplog)
+    assert "for the published method: svm.published=false" in plan_of(published, tmp_path, caplog)
     caplog.clear()
-    assert "published" not in told(without, tmp_path, caplog)
+    assert "published" not in plan_of(without, tmp_path, caplog)

@@ -54,11 +54,11 @@ def test_a_folder_that_is_given_or_named_is_kept(tmp_path):
 
 
 def test_the_digest_of_a_plan_is_that_of_its_cells(tmp_path):
-    one, other = composed(*QUICK, "seed=1"), composed(*QUICK, "seed=2")
+    first, other = composed(*QUICK, "seed=1"), composed(*QUICK, "seed=2")
     file = composed("data=file", f"data.path={tmp_path}/there.npz")
-    assert plan_digest([one, other]) == plan_digest([other, one, one])
-    assert plan_digest([one]) == plan_digest([composed(*QUICK, "seed=1", "dry_run=true")])
-    assert len({plan_digest(cells) for cells in ([one], [other], [one, other], [file])}) == 4
+    assert plan_digest([first, other]) == plan_digest([other, first, first])
+    assert plan_digest([first]) == plan_digest([composed(*QUICK, "seed=1", "dry_run=true")])
+    assert len({plan_digest(cells) for cells in ([first], [other], [first, other], [file])}) == 4
     before = plan_digest([file])
     (tmp_path / "there.npz").write_bytes(b"something")  # a file that appears does not move a sweep
     assert plan_digest([file]) == before

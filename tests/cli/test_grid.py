@@ -172,8 +172,8 @@ def test_time_is_read_once(settled):
 
 def test_what_all_runs_share_cannot_refer_to_what_is_swept(loader):
     composer = CellComposer(loader)
-    given = ["hydra.sweep.dir=out/${data.n}", "data.n=2"]
-    master = compose("config", given, return_hydra_config=True)
+    words = ["hydra.sweep.dir=out/${data.n}", "data.n=2"]
+    master = compose("config", words, return_hydra_config=True)
     assert composer.settled(master, ["data.n=2", "seed=1"], 0)[1].data.n == 2
     with pytest.raises(ConfigError, match="dir: must be the same for all runs"):
         composer.settled(master, ["data.n=3"], 0)

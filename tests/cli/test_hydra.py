@@ -13,7 +13,6 @@ from attnsvm.config.compose import register, validated
 from attnsvm.config.version import __version__
 from hydra_plugins.attnsvm_sweeper._cells import CellComposer
 from tests.command import SMALL, attnsvm, ran
-from tests.quick import beside
 
 OWN_GROUPS = {
     "path": ["hydra.searchpath=[file://{mine}]"],
@@ -27,7 +26,7 @@ OWN_GROUPS = {
 def test_options_of_the_users_own_may_be_swept(way, tmp_path):
     """Also where the search path stands in a primary config of their own."""
     mine, elsewhere = tmp_path / "mine", tmp_path / "elsewhere"
-    given = OWN_GROUPS[way]
+    flags = OWN_GROUPS[way]
     options = elsewhere if way == "config" else mine
     mine.mkdir()
     (options / "head").mkdir(parents=True)
@@ -35,7 +34,7 @@ def test_options_of_the_users_own_may_be_swept(way, tmp_path):
     (options / "head/steep.yaml").write_text(steep)
     own = f"defaults: [config, _self_]\nhydra: {{searchpath: ['file://{elsewhere}']}}\n"
     (mine / "own.yaml").write_text(own)
-    words = [word.format(mine=mine) for word in given]
+    words = [word.format(mine=mine) for word in flags]
     ran("-m", *words, "head=steep,linear", *SMALL, cwd=tmp_path)
     runs = [json.loads(p.read_text()) for p in (tmp_path / "multirun/latest").glob("*/run.json")]
     assert sorted(run["config"]["head"].get("lam", 0.0) for run in runs) == [0.0, 0.5]
@@ -75,7 +74,15 @@ def test_a_sweep_beside_them_is_run_and_reported(tmp_path):
     assert (tmp_path / "multirun/latest/report.html").exists()
 
 
-CASES = beside(__file__)
+CELLS = (
+    "seed=3 data.d=5",
+    "parameterization=kq parameterization.m=2 seed=1",
+    "data={n:2,T:3} head=relu",
+    "head=relu data={n:4,T:3} data.d=7",
+    "optimizer={lr:0.2,steps:7} selection=multi svm.norms=[nuclear]",
+    "data=orthonormal ++data.T=4 hydra.job.name=other",
+    "seed=4 data.d=5",
+)
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +102,7 @@ def composers():
 
 @pytest.mark.full
 def test_a_job_is_what_hydra_composes_its_own_section_included(composers):
-    for cell in CASES["cells"]:
+    for cell in map(str.split, CELLS):
         config, expected, run = (compose_cell(cell) for compose_cell in composers)
         assert config == expected
         assert run == validated(expected)
@@ -104,11 +111,11 @@ def test_a_job_is_what_hydra_composes_its_own_section_included(composers):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("cell", CASES["wrong"], ids=" ".join)
+@pytest.mark.parametrize("cell", ["data.dd=3", "seed=1 head.width=2", "+data.T.x=1", "head=linaer"])
 def test_what_hydra_refuses_is_refused_with_its_words(cell, composers):
     messages = set()
     for compose_cell in composers:
         with pytest.raises(ConfigCompositionException) as caught:
-            compose_cell(cell)
+            compose_cell(cell.split())
         messages.add(str(caught.value))
     assert len(messages) == 1

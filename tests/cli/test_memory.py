@@ -23,9 +23,9 @@ ABSURD = refusals("size")
 
 @pytest.mark.full
 @pytest.mark.parametrize("mode", ["", "-m dry_run=true "], ids=str)
-@pytest.mark.parametrize(("given", "words"), ABSURD, ids=lambda value: str(value)[:30])
-def test_an_absurd_size_is_refused_with_what_it_needs(given, words, mode, tmp_path):
-    done = ran(*f"{mode}{given}".split(), cwd=tmp_path, limit=4 * GiB, code=2)
+@pytest.mark.parametrize(("fields", "words"), ABSURD, ids=lambda value: str(value)[:30])
+def test_an_absurd_size_is_refused_with_what_it_needs(fields, words, mode, tmp_path):
+    done = ran(*f"{mode}{fields}".split(), cwd=tmp_path, limit=4 * GiB, code=2)
     assert words in done.stderr
     assert not any(word in done.stderr for word in ("Traceback", "MemoryError"))
     assert not list(tmp_path.rglob("trials.parquet"))
@@ -39,11 +39,11 @@ GRIDS = [
 ]
 
 
-@pytest.mark.parametrize("given", GRIDS, ids=" ".join)
-def test_snapshots_are_counted_without_a_list_of_them(given):
-    config = composed(*given)
+@pytest.mark.parametrize("fields", GRIDS, ids=" ".join)
+def test_snapshots_are_counted_without_a_list_of_them(fields):
+    config = composed(*fields)
     counted, grid = memory.snapshots(config), len(instantiate(config.optimizer, "optimizer").grid())
-    assert counted - grid in (range(5) if "optimizer.record=geometric" in given else [0])
+    assert counted - grid in (range(5) if "optimizer.record=geometric" in fields else [0])
 
 
 def test_the_estimate_is_a_lower_bound():

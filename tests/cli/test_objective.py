@@ -12,7 +12,7 @@ from attnsvm.cli.objective import Objective
 from attnsvm.config import ConfigError
 from tests.command import QUIET, SMALL, attnsvm, ran, with_callback
 from tests.faults import written
-from tests.quick import beside, quick_rows, refusals
+from tests.quick import quick_rows, refusals
 
 TRIALS = pd.DataFrame(
     {
@@ -24,19 +24,29 @@ TRIALS = pd.DataFrame(
 )
 
 
-@pytest.mark.parametrize(("text", "number", "counted"), beside(__file__))
+@pytest.mark.parametrize(
+    ("text", "number", "counted"),
+    [
+        ("mean(risk)", 7 / 3, "over 3 of 5 instances"),
+        ("median(risk)", 2.0, "over 3 of 5 instances"),
+        ("median(frobenius_rank)", 2.0, "over 3 of 5 instances"),
+        ("mean(tie)", 0.25, "over 4 of 5 instances"),
+        ("share(status=ok)", 0.8, "4 of 5 instances"),
+        ("share(status=tie)", 0.0, "0 of 5 instances"),
+    ],
+)
 def test_the_number_is_that_of_the_instances_that_count(text, number, counted):
     assert Objective.of(text).value(TRIALS) == (pytest.approx(number, rel=1e-15), counted)
     assert Objective.of(text).value(TRIALS[:0])[0] is None  # undefined
     assert Objective.of("mean(risk)").value(TRIALS.assign(risk=math.inf))[0] is None
 
 
-@pytest.mark.parametrize(("text", "told"), refusals("objective"))
-def test_what_does_not_exist_is_refused_with_what_is_allowed(text, told):
+@pytest.mark.parametrize(("text", "message"), refusals("objective"))
+def test_what_does_not_exist_is_refused_with_what_is_allowed(text, message):
     with pytest.raises(ConfigError) as error:
         Objective.of(text)
     assert str(error.value).startswith(f"objective={text}: ")
-    assert told in str(error.value)
+    assert message in str(error.value)
 
 
 def returned(*arguments: str, cwd: Path) -> dict[int, float | None]:
@@ -91,11 +101,11 @@ def test_a_run_without_an_accepted_instance_returns_none_and_says_why(tmp_path):
     assert returned(*few, cwd=tmp_path) == {0: None}
     done = attnsvm(*few, cwd=tmp_path)  # from the record, without a second run
     assert "already done" in done.stdout
-    told = "objective mean(risk) is undefined (over 0 of 3 instances: 3 unsaturated)"
-    assert told in done.stdout
+    message = "objective mean(risk) is undefined (over 0 of 3 instances: 3 unsaturated)"
+    assert message in done.stdout
     quiet = attnsvm(*few, *QUIET, cwd=tmp_path).stdout
     assert "[WARNING] - " in quiet
-    assert told in quiet
+    assert message in quiet
 
 
 @pytest.mark.full
@@ -125,8 +135,8 @@ def two_files(tmp_path: Path) -> None:
     np.savez(tmp_path / "b.npz", X=X, Z=Z)
 
 
-@pytest.mark.parametrize(("given", "told"), quick_rows(*refusals("sweeper")))
-def test_another_sweeper_runs_nothing_that_is_not_allowed(given, told, tmp_path):
-    done = ran("-m", *SMALL, given, "hydra/sweeper=basic", cwd=tmp_path, code=2)
-    assert told in done.stderr
+@pytest.mark.parametrize(("word", "message"), quick_rows(*refusals("sweeper")))
+def test_another_sweeper_runs_nothing_that_is_not_allowed(word, message, tmp_path):
+    done = ran("-m", *SMALL, word, "hydra/sweeper=basic", cwd=tmp_path, code=2)
+    assert message in done.stderr
     assert not list(tmp_path.rglob("run.json"))

@@ -22,14 +22,14 @@ TPE = ("hydra/sweeper/sampler=tpe", "hydra.sweeper.sampler.seed=1", "optimizer.l
 
 def numbers(cwd, column):
     """Return the median of `column` for the runs on disk, by learning rate."""
-    found = {}
+    best = {}
     for path in (cwd / "multirun/latest").glob("*/run.json"):
         config = OmegaConf.load(path)["config"]
         trials = pd.read_parquet(path.parent / "trials.parquet")
         accepted = trials.loc[trials["status"] == "ok", column]
         if len(accepted):
-            found[config["optimizer"]["lr"]] = float(accepted.median())
-    return found
+            best[config["optimizer"]["lr"]] = float(accepted.median())
+    return best
 
 
 def test_tpe_finds_the_least_of_the_runs_on_disk_and_resumes(tmp_path):
@@ -38,10 +38,10 @@ def test_tpe_finds_the_least_of_the_runs_on_disk_and_resumes(tmp_path):
     folder = tmp_path / "multirun/latest"
     assert {state.state for state in states(folder).values()} == {"done"}
     assert len(states(folder)) == 4
-    found = OmegaConf.load(folder / "optimization_results.yaml")
+    best = OmegaConf.load(folder / "optimization_results.yaml")
     values = numbers(tmp_path, "one_minus_corr_frobenius")
-    assert found.best_value == min(values.values())
-    assert values[found.best_params["optimizer.lr"]] == found.best_value
+    assert best.best_value == min(values.values())
+    assert values[best.best_params["optimizer.lr"]] == best.best_value
     assert (folder / "report.html").exists()
     before = written(folder)
     ran(*search, "hydra.sweeper.n_trials=5", cwd=tmp_path)  # four on record, one more
@@ -57,8 +57,8 @@ def test_a_failed_run_is_on_record_stops_no_search_and_is_never_the_best(tmp_pat
     assert "1 failed of 2 runs" in done.stderr
     folder = tmp_path / "multirun/latest"
     assert sorted(state.state for state in states(folder).values()) == ["done", "failed"]
-    found = OmegaConf.load(folder / "optimization_results.yaml")
-    assert found.best_params["data.path"] == "a.npz"
+    best = OmegaConf.load(folder / "optimization_results.yaml")
+    assert best.best_params["data.path"] == "a.npz"
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "grid", "grid with a failing run"])
@@ -77,8 +77,8 @@ def test_a_search_that_ends_without_a_number_ends_with_its_report(sampler, tmp_p
     assert (tmp_path / "multirun/latest/report.html").exists()
 
 
-@pytest.mark.parametrize(("given", "told"), refusals("optuna"))
-def test_a_search_that_cannot_be_is_refused_before_any_work(given, told, tmp_path):
-    done = ran(*SEARCH, *TPE, *given.split(), cwd=tmp_path, code=2)
-    assert told in done.stderr
+@pytest.mark.parametrize(("words", "message"), refusals("optuna"))
+def test_a_search_that_cannot_be_is_refused_before_any_work(words, message, tmp_path):
+    done = ran(*SEARCH, *TPE, *words.split(), cwd=tmp_path, code=2)
+    assert message in done.stderr
     assert not (tmp_path / "multirun").exists()

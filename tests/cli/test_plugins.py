@@ -10,13 +10,13 @@ from tests.plugin import installed, write_package
 from tests.quick import quick
 
 
-@pytest.mark.parametrize("given", quick([], ["extensions=[cubic_heads]"]))
-def test_help_and_completion_know_it(given, tmp_path, monkeypatch):
-    place = (write_package if given else installed)(tmp_path / "place")
-    assert "| cubic" in ran("--help", *given, path=place, cwd=tmp_path).stdout
-    shown = ran("--help", "head=cubic", *given, path=place, cwd=tmp_path)
+@pytest.mark.parametrize("words", quick([], ["extensions=[cubic_heads]"]))
+def test_help_and_completion_know_it(words, tmp_path, monkeypatch):
+    place = (write_package if words else installed)(tmp_path / "place")
+    assert "| cubic" in ran("--help", *words, path=place, cwd=tmp_path).stdout
+    shown = ran("--help", "head=cubic", *words, path=place, cwd=tmp_path)
     assert "# exponent, odd (>= 1 and <= 9)\npower: 3" in shown.stdout
-    line = " ".join(["attnsvm", *given, "head=cu"])
+    line = " ".join(["attnsvm", *words, "head=cu"])
     monkeypatch.setenv("COMP_LINE", line)
     monkeypatch.setenv("COMP_POINT", str(len(line)))
     asked = ran("-sc", "query=bash", path=place, cwd=tmp_path)

@@ -21,7 +21,7 @@ from attnsvm.record import states
 from attnsvm.record.state import run_state
 from attnsvm.sweeps.status import main as status
 from tests.command import BIN, SMALL, begun, environment, until
-from tests.faults import configs, contents, finished, found, in_child, litter, owners, sweep
+from tests.faults import configs, contents, finished, in_child, litter, owners, run_states, sweep
 
 LONG = ("optimizer.record_every=100000000", "data.n=2", "data.T=3", "data.d=3")
 JOBLIB = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
@@ -45,17 +45,17 @@ def test_a_sweep_is_interrupted_on_record(tmp_path, capsys):
     grid = ["-m", *LONG, "trials=1", "optimizer.steps=10,1000000000"]
     folder = tmp_path / "multirun/latest"
     driver = begun(*grid, cwd=tmp_path)
-    until(lambda: (folder / "sweep.json").exists() and "done" in found(folder))
+    until(lambda: (folder / "sweep.json").exists() and "done" in run_states(folder))
     until(lambda: pids(folder))
     time.sleep(1.5)  # into the training
     stop(driver, signal.SIGUSR2)
-    assert found(folder) == ["done", "interrupted"]
+    assert run_states(folder) == ["done", "interrupted"]
     log = (tmp_path / "driver.log").read_text()
     assert "run the same command again to resume" in log
     assert status([str(folder)]) == 1
-    told = capsys.readouterr().out
-    assert "SIGUSR2" in told
-    assert "2 runs: 1 done, 1 interrupted" in told
+    printed = capsys.readouterr().out
+    assert "SIGUSR2" in printed
+    assert "2 runs: 1 done, 1 interrupted" in printed
 
 
 def alive(pids) -> bool:
@@ -110,7 +110,7 @@ def test_the_workers_of_joblib_end_with_their_driver(is_killed, tmp_path):
         time.sleep(2)
         stop(driver, signal.SIGTERM)
     until(lambda: not alive(workers), 10)
-    assert found(folder) == ["interrupted", "interrupted", "missing", "missing"]
+    assert run_states(folder) == ["interrupted", "interrupted", "missing", "missing"]
     assert not [path for path in litter(folder) if path.name == ".lock"]
 
 
@@ -153,12 +153,12 @@ def test_no_process_outlives_a_driver_killed_at_a_random_moment(tmp_path):
 
 def marked(variable: str) -> list[Path]:
     """Return the processes, zombies apart, that have an environment variable."""
-    found = []
+    run_states = []
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it has ended
             if variable.encode() in (process / "environ").read_bytes():
-                found.append(process)
-    return found
+                run_states.append(process)
+    return run_states
 
 
 @pytest.mark.full
@@ -167,7 +167,7 @@ def test_killed_workers_cost_the_runs_they_had_begun(tmp_path):
     driver, folder, workers = joblib_sweep(tmp_path, "1000000000,2000000000,10,20")
     os.kill(workers[0], signal.SIGKILL)
     assert driver.wait(90) == 1
-    assert found(folder) == ["done", "done", "lost", "lost"]
+    assert run_states(folder) == ["done", "done", "lost", "lost"]
     assert "2 runs had not started" in (tmp_path / "driver.log").read_text()
 
 
@@ -193,7 +193,7 @@ def test_a_hangup_is_ignored_under_nohup(tmp_path):
     until(lambda: pids(folder))
     driver.send_signal(signal.SIGHUP)
     assert driver.wait(120) == 0
-    assert found(folder) == ["done", "done"]
+    assert run_states(folder) == ["done", "done"]
 
 
 @pytest.mark.full
@@ -202,7 +202,7 @@ def test_two_drivers_share_a_sweep(tmp_path):
     drivers = [begun(*grid, cwd=tmp_path) for _ in range(2)]
     codes = [driver.wait(120) for driver in drivers]
     assert set(codes) <= {0, 1}  # 1: the other was still at a run when one had no more to do
-    assert found(tmp_path / "multirun/latest") == ["done"] * 3
+    assert run_states(tmp_path / "multirun/latest") == ["done"] * 3
     logs = [path.read_text() for path in (tmp_path / "multirun/latest").glob("*/attnsvm.log")]
     assert [len(re.findall(r": \d+ \w+$", log, re.M)) for log in logs] == [1] * 3  # each ended once
 
@@ -243,7 +243,7 @@ def test_a_run_that_is_stuck_in_compiled_code_is_out_on_record(signum, tmp_path)
     assert (state.state, state.reason) == ("interrupted", reason)
     assert asked.exists() == (signum == signal.SIGUSR2)
     assert finished(in_child(lambda: sweep(tmp_path / "sweep", cells))) == 0
-    assert found(tmp_path / "sweep") == ["done"]
+    assert run_states(tmp_path / "sweep") == ["done"]
     assert not litter(tmp_path / "sweep")
 
 
@@ -265,5 +265,5 @@ def test_a_signal_after_the_last_write_does_not_undo_the_record(before, state, t
         sweep(tmp_path / "sweep", cells)
 
     assert finished(in_child(drive)) == 3
-    assert found(tmp_path / "sweep") == [state]
+    assert run_states(tmp_path / "sweep") == [state]
     assert not litter(tmp_path / "sweep")

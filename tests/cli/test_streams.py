@@ -39,7 +39,10 @@ def in_shell(command: str, cwd: Path, **variables: str) -> subprocess.CompletedP
     "command",
     [
         COMMANDS[2],
-        *(pytest.param(one, marks=pytest.mark.full) for one in (*COMMANDS[:2], *COMMANDS[3:])),
+        *(
+            pytest.param(command, marks=pytest.mark.full)
+            for command in (*COMMANDS[:2], *COMMANDS[3:])
+        ),
     ],
 )
 def test_a_command_ends_well_though_nobody_reads(command, closed, tmp_path):
@@ -84,8 +87,8 @@ REFUSED = {
     "-m seed=1,2 hydra/launcher=joblib hydra.launcher.n_jobs=0": "n_jobs=0: must be >= 1",
     "-m seed=1,2 hydra.sweep.dir=${nope}": "hydra.sweep.dir: Interpolation key 'nope' not found",
     "--experimental-rerun x": "--experimental-rerun: must be FIELD=VALUE or --help",
-    "--resolve": "--resolve: must be with --cfg",
-    "--multirun --cfg job": "--multirun --cfg: must be one of them",
+    "--resolve": "The --resolve flag can only be used in conjunction with --cfg",
+    "--multirun --cfg job": "Only one of --run, --multirun, --cfg",
     "--shell-completion install=foo": "No completion plugin for 'foo' found",
     "hydra.mode=foo": "hydra.mode: Invalid value 'foo', expected one of [RUN, MULTIRUN]",
     "hydra.job.env_copy=[NOPE]": "KeyError: 'NOPE'",

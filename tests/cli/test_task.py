@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 from attnsvm.record.state import TABLES
 from hydra_plugins.attnsvm_launcher.slurm import note, noted
 from tests.command import SMALL, begun, ran, until, with_callback
-from tests.faults import found
+from tests.faults import run_states
 
 QUICK = ("optimizer.steps=5", *SMALL[:4])
 LONG = ("optimizer.record_every=100000000", "data.n=2", "data.T=3", "data.d=3", "trials=1")
@@ -39,7 +39,7 @@ def test_packed_cells_leave_what_single_ones_leave(tmp_path):
         assert OmegaConf.load(other / ".hydra/overrides.yaml") == overrides
         assert json.loads((other / "run.json").read_text())["overrides"] == list(overrides)
         log = (other / "attnsvm.log").read_text()
-        assert [one.name for one in runs if f"{one.name}: 3" in log] == [run.name]
+        assert [cell.name for cell in runs if f"{cell.name}: 3" in log] == [run.name]
         assert set(os.listdir(other)) == set(os.listdir(run))
     assert set(os.listdir(tmp_path / "packed")) == set(os.listdir(tmp_path / "single"))
 
@@ -50,11 +50,11 @@ def test_an_interrupted_cell_ends_its_job_and_the_command_resumes(tmp_path):
     folder = tmp_path / "multirun/latest"
     driver = begun(*grid, cwd=tmp_path)
     second = ["done", "missing", "running"]
-    until(lambda: (folder / "sweep.json").exists() and found(folder) == second)
+    until(lambda: (folder / "sweep.json").exists() and run_states(folder) == second)
     time.sleep(1)
     driver.send_signal(signal.SIGTERM)
     assert driver.wait(20) == 128 + signal.SIGTERM
-    assert found(folder) == ["done", "interrupted", "missing"]
+    assert run_states(folder) == ["done", "interrupted", "missing"]
     shorter = ["-m", *LONG, "optimizer.steps=10,20", "hydra.sweeper.cells_per_job=2"]
     resumed = ran(*shorter, "hydra.sweep.dir=multirun/latest", cwd=tmp_path)
     assert "2 runs: 1 done, 1 missing" in resumed.stdout
@@ -66,14 +66,14 @@ def test_a_signal_between_two_cells_ends_the_job(tmp_path):
     mine = with_callback(tmp_path, kill)
     grid = ["-m", *QUICK, "seed=99,1,2", "hydra.sweeper.cells_per_job=3", mine]
     ran(*grid, cwd=tmp_path, path=tmp_path, code=128 + signal.SIGTERM)
-    assert found(tmp_path / "multirun/latest") == ["done", "missing", "missing"]
+    assert run_states(tmp_path / "multirun/latest") == ["done", "missing", "missing"]
 
 
 def test_a_note_tells_who_runs_which_cells_and_an_odd_one_hides_no_other(tmp_path, caplog):
-    one = note(tmp_path, "mine", [["a", "b"], ["c"]])
-    two = note(tmp_path, "mine", [["d"]])
-    assert len({one, two, note(tmp_path, "mine", [["a"]])}) == 3
-    jobs = {"7_0": one, "7_1": one, "8": "no note", "9": two}
+    first = note(tmp_path, "mine", [["a", "b"], ["c"]])
+    second = note(tmp_path, "mine", [["d"]])
+    assert len({first, second, note(tmp_path, "mine", [["a"]])}) == 3
+    jobs = {"7_0": first, "7_1": first, "8": "no note", "9": second}
     queued = {job: ("RUNNING", "None", name) for job, name in jobs.items()}
     ours = {"a": "7_0", "b": "7_0", "c": "7_1", "d": "9"}
     assert noted(tmp_path, queued) == ours

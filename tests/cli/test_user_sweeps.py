@@ -79,10 +79,10 @@ LACKING = {
 @pytest.mark.full
 @pytest.mark.parametrize("what", LACKING)
 def test_a_line_that_lacks_is_an_error_that_says_it(what, own):
-    content, told = LACKING[what]
+    content, message = LACKING[what]
     (own / "own/sweep/mine.yaml").write_text(content)
     done = ran("--config-dir=own", "sweep=mine", *SMALL, cwd=own, code=2)
-    assert told in done.stderr.splitlines()[-1]
+    assert message in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
     assert not list(own.glob("multirun/**/run.json"))
 
@@ -106,15 +106,15 @@ def test_a_plug_in_brings_sweep_and_figures(way, tmp_path):
         (package / "__init__.py").write_text("")
     (conf / "sweep/mine.yaml").write_text(SWEEP)
     (conf.parent / "mine.py").write_text(FIGURES)
-    given, read = [], []
+    words, read = [], []
     if way == "entry point":
         write_entry_points(place, "conf: mine = my_sweeps.conf", "figures: mine = my_sweeps.mine")
     else:
         (conf.parent / "__init__.py").write_text(DECLARED)
-        given, read = ["extensions=[my_sweeps]"], ["--extension=my_sweeps"]
-    shown = ran("--help", *given, path=place, cwd=tmp_path)
+        words, read = ["extensions=[my_sweeps]"], ["--extension=my_sweeps"]
+    shown = ran("--help", *words, path=place, cwd=tmp_path)
     assert f"mine  {conf}/sweep/mine.yaml" in shown.stdout, shown.stderr
-    ran("sweep=mine", *SMALL[:3], SMALL[4], *given, path=place, cwd=tmp_path)
+    ran("sweep=mine", *SMALL[:3], SMALL[4], *words, path=place, cwd=tmp_path)
     figure = tmp_path / "multirun/mine/figures/mine.png"
     figure.unlink()
     asked = ["multirun/mine", *read]

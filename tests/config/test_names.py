@@ -56,11 +56,11 @@ def test_mypy_refuses_misspelt_names_only(tmp_path):
     (tmp_path / "right.py").write_text(CALLS.format(**right))
     (tmp_path / "wrong.py").write_text(CALLS.format(**wrong).replace("T=3", 'T="three"'))
     command = [sys.executable, "-m", "mypy", *tmp_path.iterdir()]  # cache: of `make test`
-    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout
-    assert "in 1 file (checked 2 source files)" in found
-    assert "right.py" not in found
-    assert 'Unexpected keyword argument "nn" for "sample"' in found
-    assert 'Unexpected keyword argument "stpes" for "train"' in found
-    assert 'Unexpected keyword argument "saturaton"' in found
-    assert 'Unexpected keyword argument "nrom"' in found
-    assert 'Argument "T" to "sample" has incompatible type "str"' in found
+    output = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout
+    assert "in 1 file (checked 2 source files)" in output
+    assert "right.py" not in output
+    assert 'Unexpected keyword argument "nn" for "sample"' in output
+    assert 'Unexpected keyword argument "stpes" for "train"' in output
+    assert 'Unexpected keyword argument "saturaton"' in output
+    assert 'Unexpected keyword argument "nrom"' in output
+    assert 'Argument "T" to "sample" has incompatible type "str"' in output

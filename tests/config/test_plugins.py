@@ -15,7 +15,6 @@ from attnsvm.config.instantiate import named
 from attnsvm.config.sources import code_digest, helpers
 from tests.config.test_config import composed
 from tests.plugin import CONFIG, DECLARED, SCHEMA, installed, write_entry_points, write_package
-from tests.quick import beside
 
 
 @pytest.fixture(autouse=True)
@@ -107,7 +106,7 @@ BROKEN = {
     CONFIG.replace("@dataclass", ""): "must be decorated with @dataclass itself",
     CONFIG.replace("@dataclass", "@dataclass(frozen=True)"): "cannot",
     CONFIG.replace("cubic_heads.head", "os"): "its _target_ must name a class in cubic_heads",
-    CONFIG + "    other: int = 3\n": "its field other must be declared with option(",
+    CONFIG + "    other: int = 3\n": "its field other must be declared as Annotated[",
     CONFIG + "    b: list[list[int]] = option([], None, 'x')\n": "field b must be of int | float |",
     CONFIG + "    b: set[int] = option(None, None, 'x')\n": "types that OmegaConf knows",
 }
@@ -153,14 +152,24 @@ class SizeConfig(ProbeConfig):
 """
 
 
-@pytest.mark.parametrize(("quantities", "told"), beside(__file__))
-def test_quantities_that_cannot_be_columns_are_refused(quantities, told, tmp_path, monkeypatch):
+QUANTITIES = {
+    "{'max': Quantity('largest', '1')}": None,
+    "['max']": "its QUANTITIES must be a mapping of names to Quantity",
+    "{}": "its QUANTITIES must be a mapping of names to Quantity, not empty",
+    "{'a b': Quantity('largest', '1')}": "its quantity 'a b' must be a word",
+    "{'max': 'largest'}": "its quantity max must be a Quantity",
+    "{'max': Quantity('two\\nlines', '1')}": "a meaning and a unit of one line each",
+}
+
+
+@pytest.mark.parametrize(("quantities", "message"), QUANTITIES.items())
+def test_quantities_that_cannot_be_columns_are_refused(quantities, message, tmp_path, monkeypatch):
     config = PROBE.replace("{quantities}", quantities)
     write_package(tmp_path, declared="", config=config)
     point = "probe: size = cubic_heads.config:SizeConfig"
     monkeypatch.syspath_prepend(write_entry_points(tmp_path, point))
-    assert ("size" in PROBES) == (told is None)
-    assert (told or "") in PROBES.broken().get("size", "")
+    assert ("size" in PROBES) == (message is None)
+    assert (message or "") in PROBES.broken().get("size", "")
     assert "rank_stable" in columns_text()
 
 
@@ -168,17 +177,17 @@ OTHER = ["optimizer._target_=cubic_heads.head.Other", "extensions=[cubic_heads]"
 
 
 @pytest.mark.parametrize(
-    ("base", "given", "refused"),
+    ("base", "words", "refused"),
     [("FirstOrderConfig", [], True), ("GDConfig", [], False), ("GDConfig", OTHER, True)],
 )
-def test_steps_must_not_depend_on_the_basis(base, given, refused, tmp_path, monkeypatch):
+def test_steps_must_not_depend_on_the_basis(base, words, refused, tmp_path, monkeypatch):
     config = CONFIG.replace("import HeadConfig,", "import").replace("HeadConfig", base)
     config = f"from attnsvm.config.optimizer import {base}\n{config}"
     write_package(tmp_path, declared="", config=config)
     monkeypatch.syspath_prepend(write_entry_points(tmp_path, f"optimizer: sign = {SCHEMA}"))
-    composed("optimizer=sign", *given)
+    composed("optimizer=sign", *words)
     with pytest.raises(ConfigError, match="changes with") if refused else nullcontext():
-        composed("optimizer=sign", "data=sphere_in_span", *given)
+        composed("optimizer=sign", "data=sphere_in_span", *words)
 
 
 def test_a_name_that_is_taken_is_refused(tmp_path, monkeypatch):
@@ -186,26 +195,26 @@ def test_a_name_that_is_taken_is_refused(tmp_path, monkeypatch):
     write_entry_points(tmp_path, f"head: relu = {SCHEMA}", f"head: cubic = {SCHEMA}")
     other = "head: cubic = other.config:Config"
     monkeypatch.syspath_prepend(write_entry_points(tmp_path, other, dist="other"))
-    told = GROUPS["head"].broken()
-    assert "the name is one of attnsvm's own" in told["relu"]
-    assert "has this name too; must be one package" in told["cubic"]
+    message = GROUPS["head"].broken()
+    assert "the name is one of attnsvm's own" in message["relu"]
+    assert "has this name too; must be one package" in message["cubic"]
     assert GROUPS["head"]["relu"].__module__ == "attnsvm.config.groups"
 
 
 @pytest.mark.parametrize(
-    ("declared", "told"),
+    ("declared", "message"),
     [
         (DECLARED.replace('"head"', '"haed"'), "must be a mapping"),
         ("ATTNSVM = ['cubic']\n", "must be a mapping"),
         ("raise RuntimeError('no\\nno')\n", "cannot be imported (RuntimeError: no)"),
     ],
 )
-def test_a_declaration_of_another_form_is_refused(declared, told, tmp_path, monkeypatch):
+def test_a_declaration_of_another_form_is_refused(declared, message, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(write_package(tmp_path, declared=declared))
     with pytest.raises(ConfigError) as caught:
         plugins.use_extensions(["cubic_heads"])
     assert str(caught.value).startswith("extensions=[cubic_heads]: ")
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_a_file_that_an_editor_has_locked_is_no_code(cubic, tmp_path):

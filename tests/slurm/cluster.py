@@ -52,7 +52,7 @@ def cluster(folder: Path) -> Iterator[dict[str, str]]:
         started.append(_daemon(["slurmctld", "-D"], folder, environment))
         started += [_daemon(["slurmd", "-D", "-N", node], folder, environment) for node in NODES]
         asked = ["sinfo", "-h", "-N", "-o", "%N %T"]
-        idle = lambda: _told(asked, environment).split().count("idle") == len(NODES)  # noqa: E731
+        idle = lambda: _output(asked, environment).split().count("idle") == len(NODES)  # noqa: E731
         _wait(idle, 60, "the nodes", folder)
         yield environment
     finally:
@@ -83,9 +83,9 @@ def _free_ports(count: int) -> list[int]:
     """Return ports on which nobody listens now: two clusters may run on one machine."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
+        for sock in sockets:
+            sock.bind(("127.0.0.1", 0))
+        return [sock.getsockname()[1] for sock in sockets]
 
 
 def _munged(folder: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
@@ -129,10 +129,10 @@ def empty_queue(environment: dict[str, str]) -> None:
     """Cancel what is left and give it time to end."""
     subprocess.run(["scancel", "--user=root"], env=environment, timeout=20, check=False)
     with suppress(TimeoutError):
-        _wait(lambda: not _told(["squeue", "--noheader"], environment).strip(), 15, "an end")
+        _wait(lambda: not _output(["squeue", "--noheader"], environment).strip(), 15, "an end")
 
 
-def _told(command: list[str], environment: dict[str, str]) -> str:
+def _output(command: list[str], environment: dict[str, str]) -> str:
     kept = {"env": environment, "capture_output": True, "text": True, "timeout": 20}
     return subprocess.run(command, check=False, **kept).stdout
 

@@ -39,7 +39,7 @@ def slurm(of_cluster):
     empty_queue(of_cluster)  # a test that failed leaves jobs to no other one
 
 
-def told(slurm, *command: str) -> str:
+def output(slurm, *command: str) -> str:
     return subprocess.run(
         command, env=slurm, capture_output=True, text=True, check=True, timeout=30
     ).stdout
@@ -61,13 +61,13 @@ def test_a_sweep_is_the_same_as_with_the_basic_launcher(slurm, tmp_path):
     grid = ["-m", "data.d=3,4", *SMALL[:3], SMALL[4]]
     ran(*grid, cwd=tmp_path)
     ran(*grid, *ON_CPUS, "hydra.sweep.dir=multirun/slurm", cwd=tmp_path, env=slurm)
-    one, other = tmp_path / "multirun/latest", tmp_path / "multirun/slurm"
+    first, other = tmp_path / "multirun/latest", tmp_path / "multirun/slurm"
     tables = ["trials.parquet", "history.parquet", "solutions.npz"]
-    files = [f"{run}/{name}" for run in states(one) for name in tables]
-    files += [f"tables/{path.name}" for path in (one / "tables").iterdir()]
+    files = [f"{run}/{name}" for run in states(first) for name in tables]
+    files += [f"tables/{path.name}" for path in (first / "tables").iterdir()]
     assert len(files) >= 8
     for name in files:
-        assert (one / name).read_bytes() == (other / name).read_bytes(), name
+        assert (first / name).read_bytes() == (other / name).read_bytes(), name
     again = ran(*grid, *ON_CPUS, "hydra.sweep.dir=multirun/slurm", cwd=tmp_path, env=slurm)
     assert "SLURM job" not in again.stdout
 
@@ -113,7 +113,7 @@ def test_scancel_of_a_running_and_of_a_pending_job(slurm, tmp_path):
     grid = ["-m", "seed=0,1", *LONG, "hydra.launcher.array_parallelism=1"]
     driver, folder, _, job = started(slurm, tmp_path, *grid)
     for run in (1, 0):
-        told(slurm, "scancel", f"{job.split('_')[0]}_{run}")
+        output(slurm, "scancel", f"{job.split('_')[0]}_{run}")
     assert driver.wait(60) == 1
     assert state_counts(folder) == {"interrupted": 1, "missing": 1}
 
@@ -121,8 +121,8 @@ def test_scancel_of_a_running_and_of_a_pending_job(slurm, tmp_path):
 def start_again(slurm, job: str) -> None:
     """Start a job that was requeued; by itself SLURM waits for two minutes."""
     asked = ("squeue", f"--jobs={job}", "--noheader", "--format=%T %r")
-    until(lambda: told(slurm, *asked).strip() == "PENDING BeginTime", 60)
-    told(slurm, "scontrol", "update", f"JobId={job}", "StartTime=now")
+    until(lambda: output(slurm, *asked).strip() == "PENDING BeginTime", 60)
+    output(slurm, "scontrol", "update", f"JobId={job}", "StartTime=now")
 
 
 @pytest.mark.parametrize("cause", ["scontrol", "node"])
@@ -134,10 +134,10 @@ def test_a_driver_follows_a_job_that_is_requeued(cause, slurm, tmp_path):
     """
     driver, folder, pid, job = started(slurm, tmp_path, "-m", "head=mlp", "seed=0", *LONG)
     if cause == "scontrol":
-        told(slurm, "scontrol", "requeue", job)
+        output(slurm, "scontrol", "requeue", job)
     else:
-        node = told(slurm, "scontrol", "show", "job", job).partition("BatchHost=")[2].split()[0]
-        told(slurm, "scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
+        node = output(slurm, "scontrol", "show", "job", job).partition("BatchHost=")[2].split()[0]
+        output(slurm, "scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
     until(lambda: state_counts(folder) == {"interrupted": 1}, 60)
     if cause == "scontrol":
         until(lambda: list(folder.glob(".submitit/**/*_result.pkl")), 30)
@@ -145,7 +145,7 @@ def test_a_driver_follows_a_job_that_is_requeued(cause, slurm, tmp_path):
     assert driver.poll() is None
     start_again(slurm, job)
     until(lambda: owners(folder) and owners(folder)[0][0] != pid, 90)
-    told(slurm, "scancel", job)
+    output(slurm, "scancel", job)
     assert driver.wait(60) == 1
     assert state_counts(folder) == {"interrupted": 1}
 
@@ -157,12 +157,12 @@ def test_a_second_driver_follows_what_is_in_the_queue(pack, slurm, tmp_path):
     folder = tmp_path / "multirun/latest"
     drivers = [begun(*grid, *held, cwd=tmp_path, env=slurm)]
     jobs = 3 if pack == 1 else 2
-    until(lambda: len(told(slurm, "squeue", "--array", "--noheader").splitlines()) == jobs)
+    until(lambda: len(output(slurm, "squeue", "--array", "--noheader").splitlines()) == jobs)
     drivers.append(begun(*grid, *held, cwd=tmp_path, env=slurm))
     log = tmp_path / "driver.log"
     until(lambda: log.read_text().count("following it") == jobs)
-    (array,) = set(told(slurm, "squeue", "--noheader", "--format=%F").split())
-    told(slurm, "scontrol", "release", array)
+    (array,) = set(output(slurm, "squeue", "--noheader", "--format=%F").split())
+    output(slurm, "scontrol", "release", array)
     assert [driver.wait(120) for driver in drivers] == [0, 0]
     assert state_counts(folder) == {"done": 3}
 
@@ -175,11 +175,11 @@ def test_a_driver_killed_just_after_its_submission_submits_nothing_twice(slurm, 
     kept = {"env": environment(slurm), "capture_output": True, "text": True, "timeout": 120}
     done = subprocess.run(words, cwd=tmp_path, check=False, **kept)
     assert done.returncode == -signal.SIGKILL, done.stderr
-    assert len(told(slurm, "squeue", "--array", "--noheader").splitlines()) == 3
+    assert len(output(slurm, "squeue", "--array", "--noheader").splitlines()) == 3
     driver = begun(*grid, held, cwd=tmp_path, env=slurm)
     until(lambda: (tmp_path / "driver.log").read_text().count("following it") == 3)
-    (array,) = set(told(slurm, "squeue", "--noheader", "--format=%F").split())
-    told(slurm, "scontrol", "release", array)
+    (array,) = set(output(slurm, "squeue", "--noheader", "--format=%F").split())
+    output(slurm, "scontrol", "release", array)
     assert driver.wait(120) == 0
     assert state_counts(tmp_path / "multirun/latest") == {"done": 3}
 
@@ -207,11 +207,11 @@ def test_a_job_of_several_cells_goes_on_where_it_was_interrupted(slurm, tmp_path
     until(lambda: (folder / "sweep.json").exists() and state_counts(folder) == in_work)
     until(lambda: owners(folder))
     ((_, job),) = owners(folder)
-    told(slurm, "scontrol", "requeue", job)
+    output(slurm, "scontrol", "requeue", job)
     until(lambda: state_counts(folder) == {"done": 1, "interrupted": 1, "missing": 4}, 30)
     start_again(slurm, job)
     until(lambda: state_counts(folder) == in_work, 90)
-    told(slurm, "scancel", job)
+    output(slurm, "scancel", job)
     assert driver.wait(60) == 1
     assert state_counts(folder) == {"done": 1, "interrupted": 1, "missing": 4}
 
@@ -229,14 +229,14 @@ def test_what_the_cluster_cannot_give_is_refused_at_once(request_, words, slurm,
     done = ran("-m", "seed=0,1", *SMALL, *ON_CPUS, request_, cwd=tmp_path, env=slurm, code=2)
     assert words in done.stderr
     assert "Traceback" not in done.stderr
-    assert not told(slurm, "squeue", "--noheader")
+    assert not output(slurm, "squeue", "--noheader")
 
 
 def test_results_outlive_the_driver(slurm, tmp_path):
     grid = ["-m", "seed=0,1", *SMALL, *ON_CPUS]
     driver = begun(*grid, cwd=tmp_path, env=slurm)
     folder = tmp_path / "multirun/latest"
-    until(lambda: told(slurm, "squeue", "--noheader").strip())
+    until(lambda: output(slurm, "squeue", "--noheader").strip())
     driver.kill()
     driver.wait()
     until(lambda: state_counts(folder) == {"done": 2})
