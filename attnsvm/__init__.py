@@ -20,8 +20,6 @@ from attnsvm.config.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from attnsvm import nn as nn
-    from attnsvm.comparison import margin_gap as margin_gap
-    from attnsvm.comparison import svmeq as svmeq
     from attnsvm.data import sample as sample
     from attnsvm.data.pretrained import heads_of as heads_of
     from attnsvm.linalg import correlation as correlation
@@ -40,6 +38,8 @@ if TYPE_CHECKING:
     from attnsvm.svm import solve_rank_constrained as solve_rank_constrained
     from attnsvm.svm import solve_svm as solve_svm
     from attnsvm.sweeps.loaded import load as load
+    from attnsvm.theory.comparison import margin_gap as margin_gap
+    from attnsvm.theory.comparison import svmeq as svmeq
     from attnsvm.training import Trajectory as Trajectory
     from attnsvm.training import in_cone as in_cone
     from attnsvm.training import in_span as in_span

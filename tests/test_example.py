@@ -43,8 +43,8 @@ def place(tmp_path):
 @pytest.mark.full
 def test_it_is_listed_checked_run_and_drawn(place, tmp_path):
     shown = ran("--help", path=place, cwd=tmp_path)
-    for told in ("| cubic", "| clusters", "| alignment", "head.power=3", "cubic_heads.yaml"):
-        assert told in shown.stdout, shown.stdout + shown.stderr
+    for words in ("| cubic", "| clusters", "| alignment", "head.power=3", "cubic_heads.yaml"):
+        assert words in shown.stdout, shown.stdout + shown.stderr
     assert "cannot be used" not in shown.stdout
     listed = ran("--columns", path=place, cwd=tmp_path).stdout
     assert "alignment_symmetry  <W, W^T>" in listed

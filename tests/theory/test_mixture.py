@@ -58,14 +58,14 @@ def test_it_is_exact_and_known_wherever_it_is_clear(lam):
     """Also for a lambda at which v / (2 lambda) is far away, or overflows."""
     batch = sample("sphere", head=Quadratic(lam), n=1, T=4, d=3, trials=12)
     batch = dataclasses.replace(batch, Y=torch.ones_like(batch.Y))
-    found = optimal_mixture(batch)[:, 0]
+    mixture = optimal_mixture(batch)[:, 0]
     clear = 0
     for b in range(batch.B):
         X, v = batch.X[b, 0].tolist(), batch.head_parameters["v"][b].tolist()
         s, least = exactly_best(X, v, lam)
         if least > 1e-5 * (1 + 2 * lam):
             clear += 1
-            np.testing.assert_allclose(found[b].numpy(), np.array(s, dtype=float), atol=1e-12)
+            np.testing.assert_allclose(mixture[b].numpy(), np.array(s, dtype=float), atol=1e-12)
     assert clear >= 10
 
 
@@ -99,10 +99,10 @@ def test_the_finite_part_is_that_of_gen_svm_whatever_else_w_has():
     batch = sample("orthonormal", head=Quadratic(0.5), n=3, T=4, d=8, trials=4)
     s = optimal_mixture(batch)
     fin, mm = solve_gen_svm(batch.X, batch.Z, s > 0, s.log())
-    apart, one = finite_part_distance(batch, s), torch.ones(4, dtype=torch.float64)
+    apart, ones = finite_part_distance(batch, s), torch.ones(4, dtype=torch.float64)
     assert apart(fin.W + 1e3 * mm.W).max() < 1e-9
-    torch.testing.assert_close(apart(3 * fin.W), 2 * one, rtol=1e-9, atol=0)
-    torch.testing.assert_close(apart(0 * fin.W), one, rtol=1e-12, atol=0)
+    torch.testing.assert_close(apart(3 * fin.W), 2 * ones, rtol=1e-9, atol=0)
+    torch.testing.assert_close(apart(0 * fin.W), ones, rtol=1e-12, atol=0)
 
 
 def test_without_log_ratios_or_with_dependent_equations_there_is_no_finite_part():
@@ -114,6 +114,6 @@ def test_without_log_ratios_or_with_dependent_equations_there_is_no_finite_part(
     s[1] = optimal_mixture(batch)[1]  # one token of a linear head
     s[2] = torch.nan
     s[3] = torch.tensor([0.5 + 1e-15, 0.5 - 1e-15, 0.0])  # no log-ratio but rounding
-    found = finite_part_distance(batch, s)(torch.zeros(5, 4, 4, dtype=torch.float64))
-    assert found[0] == pytest.approx(1)
-    assert found[1:].isnan().all()
+    mixture = finite_part_distance(batch, s)(torch.zeros(5, 4, 4, dtype=torch.float64))
+    assert mixture[0] == pytest.approx(1)
+    assert mixture[1:].isnan().all()
