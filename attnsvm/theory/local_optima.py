@@ -117,14 +117,13 @@ def judged(batch: ProblemBatch, lists: list[Tensor], norm: str | Norm) -> Iterat
 
     Instances are solved together, up to `AT_ONCE` selections.
     """
-    first, scores = 0, batch.scores()
-    while first < batch.B:
-        last = first + 1
-        while last < batch.B and sum(map(len, lists[first : last + 1])) <= AT_ONCE:
-            last += 1
-        sizes = [len(status) for status in lists[first:last]]
-        place = torch.arange(first, last).repeat_interleave(torch.tensor(sizes)).to(batch.X.device)
-        tokens, gamma = torch.cat(lists[first:last]), scores[place]
+    scores, size = batch.scores(), max(1, AT_ONCE // max(1, *map(len, lists)))
+    for first in range(0, batch.B, size):
+        part = lists[first : first + size]
+        counts = [len(tokens) for tokens in part]
+        place = (first + torch.arange(len(part))).repeat_interleave(torch.tensor(counts))
+        place = place.to(batch.X.device)
+        tokens, gamma = torch.cat(part), scores[place]
         solution = solve_svm(batch.X[place], batch.Z[place], tokens, norm, batch.mask[place])
         chosen = gamma.gather(2, tokens[..., None])
         above = ((gamma < chosen) | ~solution.support).flatten(1).all(1).tolist()
@@ -132,10 +131,9 @@ def judged(batch: ProblemBatch, lists: list[Tensor], norm: str | Norm) -> Iterat
             feasible(status) and up for status, up in zip(solution.statuses, above, strict=True)
         ]
         optimal = (chosen[..., 0] == gamma.amax(-1)).all(1)
-        for end, size in zip(itertools.accumulate(sizes), sizes, strict=True):
-            at, share = slice(end - size, end), torch.full((size,), torch.nan).double()
+        for end, count in zip(itertools.accumulate(counts), counts, strict=True):
+            at, share = slice(end - count, end), torch.full((count,), torch.nan).double()
             yield LocalOptima(tokens[at], solution[at], local[at], optimal[at], True, share)
-        first = last
 
 
 def feasible(status: SvmStatus) -> bool | None:
