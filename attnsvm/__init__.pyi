@@ -1,8 +1,6 @@
 """The public names of attnsvm, for type checkers; `lazy_loader` imports each on first use."""
 
 from . import nn as nn
-from .comparison import margin_gap as margin_gap
-from .comparison import svmeq as svmeq
 from .config import ConfigError as ConfigError
 from .config.version import __version__ as __version__
 from .data import sample as sample
@@ -23,6 +21,8 @@ from .svm import solve_least_norm as solve_least_norm
 from .svm import solve_rank_constrained as solve_rank_constrained
 from .svm import solve_svm as solve_svm
 from .sweeps.loaded import load as load
+from .theory.comparison import margin_gap as margin_gap
+from .theory.comparison import svmeq as svmeq
 from .training import Trajectory as Trajectory
 from .training import in_cone as in_cone
 from .training import in_span as in_span

@@ -271,10 +271,10 @@ class Module(Head):
         with torch.device("meta"):  # only its structure is needed: no memory, no random numbers
             module = self.module(o.shape[-1])
 
-        def one(parameters: Parameters, o: Tensor) -> Tensor:
+        def evaluated(parameters: Parameters, o: Tensor) -> Tensor:
             return functional_call(module, parameters, (o,)).squeeze(-1)
 
-        return vmap(one)(parameters, o)
+        return vmap(evaluated)(parameters, o)
 
 
 class Mlp(Module):

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnsvm.comparison import margin_gap
 from attnsvm.config import ConfigError
 from attnsvm.config.probe import MarginGapConfig, OtherHeadsConfig
 from attnsvm.display.pace import each
@@ -31,6 +30,7 @@ from attnsvm.record.archive import read_array
 from attnsvm.svm import SvmSolution, SvmStatus
 from attnsvm.svm.equalities import restoring
 from attnsvm.theory import finite_part_distance, optimal_mixture
+from attnsvm.theory.comparison import margin_gap
 from attnsvm.theory.token_graph import priority_graphs
 from attnsvm.training import Trajectory
 
@@ -107,19 +107,21 @@ def measured(probe: Probe, quantities: Iterable[str], snapshot: Snapshot) -> dic
 
 
 def over_steps(
-    probe: Probe, quantities: Iterable[str], batch: ProblemBatch, path: Trajectory, **given: Any
+    probe: Probe, quantities: Iterable[str], batch: ProblemBatch, path: Trajectory, **fields: Any
 ) -> dict[str, Tensor]:
     """Return the quantities of a probe at every snapshot, each (B, S).
 
     `given` are the fields `selected`, `loss` and `solutions` of every `Snapshot`.
     """
-    found = []
+    values = []
     for s in each("snapshot", range(len(path.steps))):
         step = float(path.steps[s])
         W, softmax = path.snapshots[:, s], path.softmax[:, s]
         K, Q = (None if V is None else V[:, s] for V in (path.K_snapshots, path.Q_snapshots))
-        found.append(measured(probe, quantities, Snapshot(batch, step, W, K, Q, softmax, **given)))
-    return {name: torch.stack([one[name] for one in found], dim=1) for name in found[0]}
+        values.append(
+            measured(probe, quantities, Snapshot(batch, step, W, K, Q, softmax, **fields))
+        )
+    return {name: torch.stack([at_step[name] for at_step in values], dim=1) for name in values[0]}
 
 
 # --- of W -----------------------------------------------------------------------------------------
@@ -185,8 +187,8 @@ class Distance(Probe):
         except CorruptRecordError as error:
             raise ConfigError(f"{named}: {error}; must be a readable .npy file") from error
         if M.dtype.kind not in "fiu" or M.ndim != 2 or not np.isfinite(M).all() or not M.any():
-            found = f"{M.dtype} of shape {M.shape}"
-            raise ConfigError(f"{named}: {found}; must be a matrix of finite numbers, not all zero")
+            kind = f"{M.dtype} of shape {M.shape}"
+            raise ConfigError(f"{named}: {kind}; must be a matrix of finite numbers, not all zero")
         return torch.from_numpy(M.astype(np.float64))
 
     def check(self, d: int) -> None:
@@ -207,9 +209,9 @@ class MarginGap(Probe):
 
     def measure(self, snapshot: Snapshot) -> dict[str, Tensor]:
         """Return the gap by each norm."""
-        found = dict.fromkeys(MarginGapConfig.QUANTITIES, _undefined(snapshot))
-        solved = {norm: one for norm, one in snapshot.solutions.items() if norm in found}
-        return found | {norm: margin_gap(snapshot.W, one) for norm, one in solved.items()}
+        gaps = dict.fromkeys(MarginGapConfig.QUANTITIES, _undefined(snapshot))
+        solved = {norm: solution for norm, solution in snapshot.solutions.items() if norm in gaps}
+        return gaps | {norm: margin_gap(snapshot.W, solution) for norm, solution in solved.items()}
 
 
 class Constrained(Probe):
@@ -224,13 +226,13 @@ class Constrained(Probe):
         """Return the gap, with the exact gradient whatever its size, and the norm of W."""
         risk, V = Risk(snapshot.batch, W(), snapshot.loss), (snapshot.W,)
         (G,) = risk.gradient(V, risk.forward(V)).parts
-        found = {}
+        values = {}
         for name in ("frobenius", "spectral", "max", "nuclear"):
             norm = norm_of(name)
-            found[f"size_{name}"] = size = norm.value(snapshot.W)
+            values[f"size_{name}"] = size = norm.value(snapshot.W)
             along = (G * snapshot.W).sum((1, 2))
-            found[name] = 1 + along / (norm.dual.value(G) * size)
-        return found
+            values[name] = 1 + along / (norm.dual.value(G) * size)
+        return values
 
 
 class OtherHeads(Probe):
@@ -249,15 +251,15 @@ class OtherHeads(Probe):
     def measure(self, snapshot: Snapshot) -> dict[str, Tensor]:
         """Return the mean correlation in each norm."""
         weights, solutions = snapshot.batch.weights, snapshot.solutions
-        found = dict.fromkeys(OtherHeadsConfig.QUANTITIES, _undefined(snapshot))
+        means = dict.fromkeys(OtherHeadsConfig.QUANTITIES, _undefined(snapshot))
         if weights is None or weights.shape[1] < 2 or not solutions:
-            return found
+            return means
         restored = restoring(next(iter(solutions.values())).problem.equalities())
         rows = unit(torch.stack([restored(V) for V in weights[:, 1:].unbind(1)], 1)).flatten(2)
-        for norm in solutions.keys() & found.keys():
+        for norm in solutions.keys() & means.keys():
             column = unit(solutions[norm].W).flatten(1)[..., None]
-            found[norm] = times(rows, column).mean((1, 2))
-        return found
+            means[norm] = times(rows, column).mean((1, 2))
+        return means
 
 
 # --- of attention ---------------------------------------------------------------------------------
@@ -301,8 +303,8 @@ class HeldOut(Probe):
         forward = attend(batch, batch.Z @ snapshot.W.mT, batch.head_parameters)
         gamma = batch.scores()
         best = gamma.amax(-1)
-        found = gamma.gather(2, forward.top)[..., 0] == best
-        return {"optimal": found.double().mean(-1), "excess": (best - forward.margins).mean(-1)}
+        optimal = gamma.gather(2, forward.top)[..., 0] == best
+        return {"optimal": optimal.double().mean(-1), "excess": (best - forward.margins).mean(-1)}
 
 
 class Optimality(Probe):
@@ -322,15 +324,15 @@ class Optimality(Probe):
         gamma, selected = snapshot.batch.scores(), snapshot.selected[..., None]
         below = gamma < gamma.gather(2, selected)
         others = snapshot.batch.mask.scatter(2, selected, False)
-        found = _shares("best", below, others)
+        shares = _shares("best", below, others)
         for norm in ("frobenius", "nuclear"):
-            found |= dict.fromkeys((norm, f"{norm}_chance"), _undefined(snapshot))
+            shares |= dict.fromkeys((norm, f"{norm}_chance"), _undefined(snapshot))
             if (solution := snapshot.solutions.get(norm)) is not None:
-                solved = [one is SvmStatus.solved for one in solution.statuses]
+                solved = [status is SvmStatus.solved for status in solution.statuses]
                 known = torch.tensor(solved) & ~solution.problem.equality.flatten(1).any(1).cpu()
                 for name, share in _shares(norm, below, solution.support).items():
-                    found[name] = share.where(known.to(share.device), torch.nan)
-        return found
+                    shares[name] = share.where(known.to(share.device), torch.nan)
+        return shares
 
 
 def _shares(name: str, below: Tensor, others: Tensor) -> dict[str, Tensor]:
@@ -368,7 +370,7 @@ class TokenGraph(Probe):
     def measure(self, snapshot: Snapshot) -> dict[str, Tensor]:
         """Return the sizes of the graphs, and the attention."""
         graphs, s = priority_graphs(snapshot.batch), snapshot.softmax
-        inside = torch.stack([one.inside for one in graphs]).to(s.device)
-        found = {name: [one.sizes[name] for one in graphs] for name in graphs[0].sizes}
-        found["attention"] = (s * inside).sum(2).mean(1).tolist()
-        return {name: s.new_tensor(values) for name, values in found.items()}
+        inside = torch.stack([graph.inside for graph in graphs]).to(s.device)
+        sizes = {name: [graph.sizes[name] for graph in graphs] for name in graphs[0].sizes}
+        sizes["attention"] = (s * inside).sum(2).mean(1).tolist()
+        return {name: s.new_tensor(values) for name, values in sizes.items()}

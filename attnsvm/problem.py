@@ -119,13 +119,14 @@ class ProblemBatch(Batched):
         B, d = len(X), X.shape[-1]
         if not SEEDS.holds(seed):
             raise ConfigError(f"seed={seed}: must be {SEEDS}")
-        made: Head = named_from("head", head, parameters)  # some may be options of the head
-        drawn = [made.draw(Generator().manual_seed(seed + b), d) for b in range(B)]
+        chosen: Head = named_from("head", head, parameters)  # some may be options of the head
+        drawn = [chosen.draw(Generator().manual_seed(seed + b), d) for b in range(B)]
         parameters_drawn = {
-            name: torch.stack([one[name] for one in drawn]).to(device) for name in drawn[0]
+            name: torch.stack([instance[name] for instance in drawn]).to(device)
+            for name in drawn[0]
         }
         of_head = given_parameters(parameters_drawn, parameters)
-        return cls(X, Z, Y, mask, made, of_head, torch.arange(seed, seed + B, device=device))
+        return cls(X, Z, Y, mask, chosen, of_head, torch.arange(seed, seed + B, device=device))
 
     @own_settings()
     def __post_init__(self) -> None:
@@ -219,25 +220,25 @@ class ProblemBatch(Batched):
         Weights W (B, d, d), or snapshots of training (B, S, d, d), add in the plane the paths of
         W z_i, scaled to the scene, else the attention of the last weights. By default on new axes.
         """
-        one = self[instance]
+        single = self[instance]
         path = None if W is None else self._checked_weights(W)[one_instance(instance, self.B)][0]
-        scores = one.scores()[0].cpu().numpy()
+        scores = single.scores()[0].cpu().numpy()
         if self.d == 2:
-            X, Z = one.X[0].cpu().numpy(), one.Z[0].cpu().numpy()
+            X, Z = single.X[0].cpu().numpy(), single.Z[0].cpu().numpy()
             return scene(ax, X, Z, scores, None if path is None else path.cpu().numpy())
         if path is None:
             return token_scores(ax, scores)
-        logits = torch.einsum("ntd,de,ne->nt", one.X[0], path[-1], one.Z[0])
-        softmax = logits.masked_fill(~one.mask[0], -torch.inf).softmax(-1)
+        logits = torch.einsum("ntd,de,ne->nt", single.X[0], path[-1], single.Z[0])
+        softmax = logits.masked_fill(~single.mask[0], -torch.inf).softmax(-1)
         return token_scores(ax, scores, softmax.cpu().numpy())
 
     def _checked_weights(self, W: Any) -> Tensor:
         """Return W as snapshots, (B, S, d, d)."""
-        given = real("W", W, self.X.device)
-        snapshots = given[:, None] if given.ndim == 3 else given
+        weights = real("W", W, self.X.device)
+        snapshots = weights[:, None] if weights.ndim == 3 else weights
         if snapshots.ndim != 4 or snapshots.shape[::3] != (self.B, self.d):
             raise ConfigError(
-                f"W: shape {tuple(given.shape)}; must be (B, d, d) or (B, S, d, d), with "
+                f"W: shape {tuple(weights.shape)}; must be (B, d, d) or (B, S, d, d), with "
                 f"B={self.B} and d={self.d}"
             )
         return snapshots
@@ -251,17 +252,17 @@ class ProblemBatch(Batched):
         return self.map(lambda tensor: tensor.to(device))
 
 
-def given_parameters(drawn: Parameters, given: Mapping[str, Any]) -> Parameters:
+def given_parameters(drawn: Parameters, requested: Mapping[str, Any]) -> Parameters:
     """Return the parameters of a head, (B, ...): those given, the drawn ones for the rest.
 
     ConfigError if the head has no parameter of a given name, or it has another shape.
     """
-    for name in given:
+    for name in requested:
         if name not in drawn:
             raise ConfigError(f"{name}: must be a parameter of the head: {', '.join(drawn)}")
     parameters = {}
     for name, value in drawn.items():
-        p = real(name, given[name], value.device) if name in given else value
+        p = real(name, requested[name], value.device) if name in requested else value
         if tuple(p.shape) in (value.shape[1:], (1, *value.shape[1:])):
             p = p.expand(value.shape)
         check_array(name, p, tuple(value.shape), torch.float64)

@@ -25,8 +25,8 @@ def main() -> None:
     for shape in SHAPES:
         for name, work in _programs(*shape).items():
             _milliseconds(work, 0)  # compiles, and wakes a processor that rested
-            alone, *beside = (_milliseconds(work, count) for count in NEIGHBOURS)
-            ratios = (f"{spent / alone:.1f}" for spent in beside)
+            alone, *busy = (_milliseconds(work, count) for count in NEIGHBOURS)
+            ratios = (f"{spent / alone:.1f}" for spent in busy)
             print_row(name, shape, f"{alone:.2f}", *ratios)
 
 

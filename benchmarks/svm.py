@@ -58,8 +58,8 @@ def main() -> None:
         ("Gen-SVM, margin part, two tokens attended in each sample", general, NORMS, default),
     ):
         print(f"### {title}\n")
-        beside = [column for name in peers for column in (name, "ratio")]
-        print_head("n, T, d", "norm", "ours", *beside, "undecided of 100", "largest gap")
+        columns = [column for name in peers for column in (name, "ratio")]
+        print_head("n, T, d", "norm", "ours", *columns, "undecided of 100", "largest gap")
         for shape in SHAPES:
             for norm in norms:
                 row(shape, make(*shape), norm, peers)

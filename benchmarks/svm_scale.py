@@ -49,7 +49,7 @@ def main() -> None:
     print_head("n, T, d", "method", "time", "norm over ours - 1")
     for shape in PEER_SHAPES:
         for name in PEERS:
-            took, excess = apart(beside, name, shape)
+            took, excess = apart(peer_against_ours, name, shape)
             print_row(shape, name, f"{took:.2f} s", f"{excess:.0e}")
 
 
@@ -79,7 +79,7 @@ def ours(shape: Shape, norm: Any, kind: str) -> tuple[float, float, str, str, in
     return solution.solve_time_s, peak, str(solution.status[0]), gap, active
 
 
-def beside(peer: str, shape: Shape) -> tuple[float, float]:
+def peer_against_ours(peer: str, shape: Shape) -> tuple[float, float]:
     """Return seconds of a peer, and by how much its norm at margin 1 exceeds ours, relatively."""
     problem = instances(*shape, trials=1)
     G = (problem.D[0, :, :, None] * problem.queries[0, :, None, :]).flatten(1).numpy()

@@ -69,7 +69,7 @@ def _norms(W: Tensor, name: str, dual: bool) -> list[Tensor]:
     """Return the norm, or its dual; of A+B A of all columns but the last, and B of that one."""
     if "+" in name:
         blocks = zip(name.split("+"), (W[..., :-1], W[..., -1:]), strict=True)
-        return [one for name, V in blocks if V.numel() for one in _norms(V, name, dual)]
+        return [value for name, V in blocks if V.numel() for value in _norms(V, name, dual)]
     entrywise = name == "max" or name.startswith("l")
     values = W.flatten(1) if entrywise else torch.linalg.svdvals(W)
     p = EXPONENTS.get(name) or float(name.removeprefix("schatten").removeprefix("l"))

@@ -7,10 +7,10 @@ from scipy.optimize import linprog
 
 import attnsvm
 from attnsvm import correlation, margin_gap, one_minus_correlation, solve_svm, svmeq
-from attnsvm.comparison import svmeq_factor, svmeq_least_squares
 from attnsvm.linalg import LARGE
 from attnsvm.svm import single_token
 from attnsvm.theory import assumption_b1
+from attnsvm.theory.comparison import svmeq_factor, svmeq_least_squares
 from tests.kkt import normal
 
 
@@ -125,8 +125,8 @@ def test_the_margin_gap_is_zero_at_the_svm_and_positive_elsewhere(norm):
     lost[1, 0, 0], lost[2, 3, 4] = torch.inf, torch.nan
     torch.testing.assert_close(margin_gap(lost, solution)[[0, 3, 4, 5]], got[[0, 3, 4, 5]])
     assert margin_gap(lost, solution)[1:3].isnan().all()
-    one = solve_svm(batch.X[0].numpy(), batch.Z[0].numpy(), selected[0].numpy(), norm)
-    assert margin_gap(other[0].numpy(), one) == pytest.approx(float(got[0]), rel=1e-9)
+    alone = solve_svm(batch.X[0].numpy(), batch.Z[0].numpy(), selected[0].numpy(), norm)
+    assert margin_gap(other[0].numpy(), alone) == pytest.approx(float(got[0]), rel=1e-9)
 
 
 def test_the_margin_gap_of_what_is_not_solved_is_nan():
@@ -135,7 +135,7 @@ def test_the_margin_gap_of_what_is_not_solved_is_nan():
     gap = margin_gap(normal(20, 2, 2), solution)
     solved = [status == "solved" for status in solution.status]
     assert 0 < sum(solved) < 20
-    assert gap.isnan().tolist() == [not one for one in solved]
+    assert gap.isnan().tolist() == [not known for known in solved]
     attended = torch.ones(20, 5, 5, dtype=torch.bool)
     fin, _ = attnsvm.solve_gen_svm(batch.X, batch.Z, attended, torch.zeros(20, 5, 5))
     with pytest.raises(ValueError, match="must be of solve_svm"):

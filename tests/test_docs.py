@@ -71,11 +71,11 @@ def test_the_page_shows_what_cite_prints(monkeypatch):
 
 
 HOLDS = quick_rows(
-    ("start", lambda made: made["distance"].nanmedian() < 0.01),
-    ("library", lambda made: made["W_svmeq"].shape == (10, 6, 6)),
-    ("pretrained", lambda made: made["layer"].heads == 4),
-    ("nn", lambda made: made["q"].grad.item() == pytest.approx(1.9287e-22, rel=1e-4)),
-    ("plugins", lambda made: {"Cubic", "RootSteps", "CubicHeadConfig"} <= made.keys()),
+    ("start", lambda names: names["distance"].nanmedian() < 0.01),
+    ("library", lambda names: names["W_svmeq"].shape == (10, 6, 6)),
+    ("pretrained", lambda names: len(names["layer"].K) == 4),
+    ("nn", lambda names: names["q"].grad.item() == pytest.approx(1.9287e-22, rel=1e-4)),
+    ("plugins", lambda names: {"Cubic", "RootSteps", "CubicHeadConfig"} <= names.keys()),
 )
 
 
@@ -122,8 +122,8 @@ def test_modules_and_their_names_can_be_imported(page):
         if re.search(r"\.(py|toml|yaml)$", name):
             continue
         module, _, attribute = name.rpartition(".")
-        found = importlib.import_module(module)
-        assert hasattr(found, attribute) or importlib.import_module(name), name
+        imported = importlib.import_module(module)
+        assert hasattr(imported, attribute) or importlib.import_module(name), name
 
 
 def test_the_page_of_one_run_names_functions_of_its_files_and_at_most_forty_files():
@@ -178,7 +178,7 @@ def test_options_and_fields_exist(page):
     }
     typed = re.findall(rf"(?<![\w./])((?:{'|'.join(schemas)})\.\w+)=", text)
     assert set(typed) <= known | OF_THE_EXAMPLE
-    switches = {one.name for one in dataclasses.fields(RunConfig)}
+    switches = {field.name for field in dataclasses.fields(RunConfig)}
     assert set(re.findall(r"`(\w+)=true`", text)) <= switches
 
 
@@ -191,8 +191,8 @@ def written(text: str) -> list[str]:
     code = r"<!--.*?-->|^```.*?^```|^    .*?$|`[^`]*`|\]\([^)]*\)|https?://\S+|\b\d{4}\.\d{5}\b"
     text = re.sub(code, "", text, flags=re.MULTILINE | re.DOTALL)
     number = r"(?<![^\W_])(?<!\.)\d+(?: \d{3})*(?:\.\d+)?(?:e[+-]?\d+)?(?!\d)(?: ?%)?"
-    found = re.findall(number, text)
-    return [one for one in found if len(re.sub(r"e.*|[ .%]|^[0.]+", "", one)) > 2]
+    numbers = re.findall(number, text)
+    return [number for number in numbers if len(re.sub(r"e.*|[ .%]|^[0.]+", "", number)) > 2]
 
 
 @cache
@@ -200,19 +200,19 @@ def stored(name: str) -> np.ndarray:
     """Return the numbers in tables, records and settings of an experiment."""
     files = [ROOT / f"conf/sweep/{name}.yaml", ROOT / f"docs/tables/{name}/about.json"]
     texts = "".join(path.read_text() for path in files if path.exists())
-    found = [np.array(re.findall(r"\d+(?:\.\d+)?", texts), dtype=float)]
+    numbers = [np.array(re.findall(r"\d+(?:\.\d+)?", texts), dtype=float)]
     records = (ROOT / "docs/records" / name).glob("*/trials.parquet")
     for path in (*records, *(ROOT / "docs/tables" / name).glob("*.parquet")):
-        found += [np.ravel(pd.read_parquet(path).select_dtypes(["number"]).astype(float))]
-    return np.unique(np.abs(np.concatenate(found)))
+        numbers += [np.ravel(pd.read_parquet(path).select_dtypes(["number"]).astype(float))]
+    return np.unique(np.abs(np.concatenate(numbers)))
 
 
 def is_stored(number: str, names: list[str]) -> bool:
     """Return whether a table has what rounds to a number or, if it ends with %, to that share."""
     exact = Decimal(number.replace(" ", "").rstrip("%"))
     half = 0.5000001 * 10.0 ** exact.as_tuple().exponent
-    found = (by * stored(name) for name in names for by in (1, 100)[: 1 + number.endswith("%")])
-    return any((np.abs(values - float(exact)) <= half).any() for values in found)
+    scaled = (by * stored(name) for name in names for by in (1, 100)[: 1 + number.endswith("%")])
+    return any((np.abs(values - float(exact)) <= half).any() for values in scaled)
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.name != "claims.md"], ids=str)
@@ -220,14 +220,14 @@ def test_numbers_are_on_record_or_say_why_not(page):
     """In tables of the experiments that a section names, or in pages where they are tested."""
     pages = [ROOT / "docs" / f"{name}.md" for name in ("experiments", "claims")]
     texts = [other.read_text() for other in pages if other != page]
-    tested = {one.rstrip(" %") for text in texts for one in written(text)}
+    tested = {number.rstrip(" %") for text in texts for number in written(text)}
     missing = []
     for section in re.split(r"\n(?=#+ )", page.read_text()):
         names = [name for name in EXPERIMENTS if re.search(rf"\b{name}\b", section)]
         blocks = [] if f"\n\n{MARK}" in section else section.split("\n\n")
         numbers = written("\n\n".join(block for block in blocks if MARK not in block))
-        open_ = [one for one in {*numbers} if one.rstrip(" %") not in tested]
-        missing += [one for one in open_ if not is_stored(one, names)]
+        open_ = [number for number in {*numbers} if number.rstrip(" %") not in tested]
+        missing += [number for number in open_ if not is_stored(number, names)]
     assert not missing
 
 
@@ -236,7 +236,7 @@ def test_numbers_are_found_with_units_and_only_percent_are_shares(monkeypatch):
     assert written(text) == ["0.734", "7.34e+05", "0.735", "73.6 %", "737"]
     monkeypatch.setattr(f"{__name__}.stored", lambda name: np.array([0.12341]))
     numbers = ("0.123", "0.124", "12.34 %", "12.34", "12.35 %")
-    assert [one for one in numbers if is_stored(one, ["any"])] == ["0.123", "12.34 %"]
+    assert [number for number in numbers if is_stored(number, ["any"])] == ["0.123", "12.34 %"]
 
 
 def test_the_gallery_and_the_page_of_experiments_have_every_experiment():
@@ -266,10 +266,10 @@ def test_the_counts_of_the_headlines_are_those_of_their_claims():
     rows = re.findall(r"claims\.md#(\w+)\) \|.*?(holds|open|fails): (\d+) of (\d+) \|", page)
     assert len(rows) == page.count("claims.md#")
     for name, word, *counts in rows:
-        found = Verdict(**claims[name]["verdict"])
-        count = found.fails if word == "fails" else found.holds
-        assert found.kind == {"open": "undecided"}.get(word, word), name
-        assert [count, found.met] == [*map(int, counts)], name
+        verdict = Verdict(**claims[name]["verdict"])
+        count = verdict.fails if word == "fails" else verdict.holds
+        assert verdict.kind == {"open": "undecided"}.get(word, word), name
+        assert [count, verdict.met] == [*map(int, counts)], name
 
 
 def test_every_page_is_in_the_menu():

@@ -11,12 +11,12 @@ from attnsvm.experiment import parts, run
 from attnsvm.record.schema import RunRecord
 from tests.config.test_config import composed
 
-SHORT = ("optimizer.steps=300", "trials=6")
+SHORT = "optimizer.steps=300 trials=6"
 
 
 @pytest.mark.processors
 def test_top_compares_the_trained_weights_with_both_svms():
-    record = run(composed("data.n=3", "data.T=4", "data.d=6", *SHORT))
+    record = run(composed("data.n=3 data.T=4 data.d=6", SHORT))
     trials = record.trials
     assert trials["seed"].tolist() == list(range(6))
     ok = trials[trials["status"] == "ok"]
@@ -51,7 +51,7 @@ def test_with_its_defaults_every_optimizer_gives_most_instances_a_data_point(nam
 
 @pytest.mark.processors
 def test_optimal_trains_nothing_and_matches_the_library():
-    record = run(composed("selection=optimal", "data.n=5", "data.T=5", "data.d=2", "trials=6"))
+    record = run(composed("selection=optimal data.n=5 data.T=5 data.d=2 trials=6"))
     assert record.history.empty
     assert record.trials["risk"].isna().all()
     assert set(record.trials["status"]) == {"ok", "infeasible"}
@@ -60,13 +60,13 @@ def test_optimal_trains_nothing_and_matches_the_library():
     for norm in ("frobenius", "nuclear"):
         solution = attnsvm.solve_svm(batch.X, batch.Z, optimal, norm=norm)
         assert record.trials[f"{norm}_status"].tolist() == [s.value for s in solution.status]
-        found = record.trials[f"{norm}_objective"]
-        np.testing.assert_array_equal(found, solution.objective.numpy())
+        objectives = record.trials[f"{norm}_objective"]
+        np.testing.assert_array_equal(objectives, solution.objective.numpy())
 
 
 def test_low_rank_factors_are_compared_with_the_rank_constrained_svm():
-    options = ("parameterization=kq", "parameterization.m=2", "data.n=6", "data.T=5", "data.d=6")
-    record = run(composed(*options, *SHORT))
+    options = "parameterization=kq parameterization.m=2 data.n=6 data.T=5 data.d=6"
+    record = run(composed(options, SHORT))
     trials = record.trials
     batch = attnsvm.sample("sphere", n=6, T=5, d=6, trials=6)
     path = attnsvm.train(batch, parameterization="kq", m=2, steps=300)
@@ -88,18 +88,11 @@ def test_low_rank_factors_are_compared_with_the_rank_constrained_svm():
 @pytest.mark.processors
 def test_multi_accepts_in_seed_order_whatever_is_drawn_at_once():
     options = (
-        "head=relu",
-        "selection=multi",
-        "selection.until_accepted=true",
-        "data.n=3",
-        "data.T=4",
-        "data.d=4",
-        "svm.norms=[frobenius]",
-        "optimizer.steps=400",
-        "seed=1",
+        "head=relu selection=multi selection.until_accepted=true data.n=3 data.T=4 data.d=4 "
+        "svm.norms=[frobenius] optimizer.steps=400 seed=1"
     )
-    few = run(composed(*options, "trials=2"))
-    more = run(composed(*options, "trials=4"))
+    few = run(composed(options, "trials=2"))
+    more = run(composed(options, "trials=4"))
     for record, wanted in ((few, 2), (more, 4)):
         status = record.trials["status"]
         assert (status == "ok").sum() == wanted
@@ -118,15 +111,8 @@ def test_multi_accepts_in_seed_order_whatever_is_drawn_at_once():
 def test_multi_gives_the_reason_of_every_rejection():
     record = run(
         composed(
-            "head=relu",
-            "selection=multi",
-            "selection.reject_all_positive=true",
-            "trials=40",
-            "data.n=3",
-            "data.T=4",
-            "data.d=4",
-            "optimizer.steps=400",
-            "svm.norms=[frobenius]",
+            "head=relu selection=multi selection.reject_all_positive=true trials=40 data.n=3",
+            "data.T=4 data.d=4 optimizer.steps=400 svm.norms=[frobenius]",
         )
     )
     trials = record.trials
@@ -154,12 +140,12 @@ def test_tied_scores_are_reported_and_not_decided_by_the_first(tmp_path):
     for i in range(2):
         X[0, i, (best[0, i] + 1) % 3] = X[0, i, best[0, i]]
     np.savez(tmp_path / "equal.npz", X=X, Z=rng.normal(size=(2, 2, 4)), Y=np.ones((2, 2)), v=v)
-    X, one = np.array([[[[1.0, 0.0], [1.0, 1.0], [1.0, -1.0]]]]), np.array([[1.0, 0.0]])
-    np.savez(tmp_path / "differ.npz", X=X, Z=one[None], Y=np.ones((1, 1)), v=one)
+    X, unit = np.array([[[[1.0, 0.0], [1.0, 1.0], [1.0, -1.0]]]]), np.array([[1.0, 0.0]])
+    np.savez(tmp_path / "differ.npz", X=X, Z=unit[None], Y=np.ones((1, 1)), v=unit)
 
     def trials(name, selection):
-        given = f"data.path={tmp_path / name}.npz", f"selection={selection}"
-        return run(composed("data=file", *given, *SHORT)).trials
+        words = f"data.path={tmp_path / name}.npz", f"selection={selection}"
+        return run(composed("data=file", *words, SHORT)).trials
 
     for selection in ("top", "optimal"):
         equal = trials("equal", selection)
@@ -178,18 +164,13 @@ def test_a_diverged_instance_is_a_row_and_harms_no_other(tmp_path):
     np.savez(tmp_path / "alone.npz", X=X[1:], Z=Z[1:], Y=Y[1:])
     for chosen in ("selection=top", "selection=multi", "head.train=true"):
         options = (
-            "data=file",
-            chosen,
-            "svm.norms=[frobenius]",
-            *SHORT,
-            "optimizer=gd",
-            "loss=exponential",
-            "optimizer.init=zero",
+            f"data=file {chosen} svm.norms=[frobenius] {SHORT} optimizer=gd loss=exponential "
+            "optimizer.init=zero"
         )
-        both = run(composed(*options, f"data.path={tmp_path / 'big.npz'}")).trials
+        both = run(composed(options, f"data.path={tmp_path / 'big.npz'}")).trials
         assert both["status"].iloc[0] == "diverged"
         assert both["reason"].iloc[0] == "a weight is not finite"
-        alone = run(composed(*options, f"data.path={tmp_path / 'alone.npz'}", "seed=1")).trials
+        alone = run(composed(options, f"data.path={tmp_path / 'alone.npz'}", "seed=1")).trials
         assert both["W_norm"].iloc[1] == alone["W_norm"].iloc[0]
         assert both["status"].iloc[1] == alone["status"].iloc[0]
 
@@ -198,55 +179,51 @@ def test_a_diverged_instance_is_a_row_and_harms_no_other(tmp_path):
 def test_a_stalled_run_is_a_status_unless_it_is_asked_for(selection):
     """Once the softmax saturates, the published gradient is rounding noise, the exact is not."""
     options = (
-        "data.n=3",
-        "data.T=4",
-        "data.d=6",
-        "optimizer.steps=3000",
-        "trials=8",
-        "svm.norms=[frobenius]",
-        f"selection={selection}",
+        "data.n=3 data.T=4 data.d=6 optimizer.steps=3000 trials=8 svm.norms=[frobenius] "
+        f"selection={selection}"
     )
-    exact = run(composed(*options)).trials
+    exact = run(composed(options)).trials
     assert "stalled" not in set(exact["training"]) | set(exact["status"])
 
-    published = (*options, "optimizer.gradient=direct")
-    keeping = (f"selection.keep_stalled={keep}" for keep in (False, True))
-    told, kept = (run(composed(*published, word)).trials for word in keeping)
-    stalled = told["training"] == "stalled"
+    reported, kept = (
+        run(composed(options, f"optimizer.gradient=direct selection.keep_stalled={keep}")).trials
+        for keep in (False, True)
+    )
+    stalled = reported["training"] == "stalled"
     assert stalled.any()
-    assert set(told["status"][stalled]) == {"stalled"}
-    assert told["reason"][stalled].str.contains("rounding noise").all()
-    assert not (told["status"][~stalled] == "stalled").any()
+    assert set(reported["status"][stalled]) == {"stalled"}
+    assert reported["reason"][stalled].str.contains("rounding noise").all()
+    assert not (reported["status"][~stalled] == "stalled").any()
     assert "stalled" not in set(kept["status"])
-    assert kept["training"].tolist() == told["training"].tolist()
-    assert kept["W_norm"].tolist() == told["W_norm"].tolist()
+    assert kept["training"].tolist() == reported["training"].tolist()
+    assert kept["W_norm"].tolist() == reported["W_norm"].tolist()
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("options", [["keep_path=true"], ["head=relu", "selection=multi"]])
+@pytest.mark.parametrize("options", ["keep_path=true", "head=relu selection=multi"])
 def test_a_run_in_parts_is_the_same_run(options):
-    config = composed(
-        *options, "data.n=3", "data.T=4", "data.d=4", "trials=12", "optimizer.steps=400"
-    )
+    config = composed(options, "data.n=3 data.T=4 data.d=4 trials=12 optimizer.steps=400")
     whole, joined = run(config), RunRecord.joined(list(parts(config, 5)))
     for name in ("trials", "history"):
         pd.testing.assert_frame_equal(getattr(joined, name), getattr(whole, name), rtol=1e-12)
-    lengths = [{n: len(one) for n, one in made.solutions.items()} for made in (joined, whole)]
+    lengths = [
+        {n: len(array) for n, array in record.solutions.items()} for record in (joined, whole)
+    ]
     assert lengths[0] == lengths[1]
 
 
-@pytest.mark.parametrize(("option", "said"), [("head=mlp", ["head Mlp"]), ("head=relu", [])])
-def test_a_run_says_once_what_has_no_compiled_code(option, said, caplog):
+@pytest.mark.parametrize(("option", "expected"), [("head=mlp", ["head Mlp"]), ("head=relu", [])])
+def test_a_run_says_once_what_has_no_compiled_code(option, expected, caplog):
     caplog.set_level("INFO")
-    assert len(list(parts(composed(option, "optimizer.steps=1", "trials=3"), 1))) == 3
+    assert len(list(parts(composed(option, "optimizer.steps=1 trials=3"), 1))) == 3
     begin = "training by torch, many times slower: no compiled code for "
-    assert [line[len(begin) :] for line in caplog.messages if line.startswith(begin)] == said
+    assert [line[len(begin) :] for line in caplog.messages if line.startswith(begin)] == expected
 
 
 def test_a_batch_without_an_accepted_instance_has_rows_only():
     """One step from zero weights: attention spreads over all tokens, nothing is negligible."""
     words = "head=relu selection=multi optimizer.init=zero optimizer.steps=1 trials=3"
-    record = run(composed(*words.split()))
+    record = run(composed(words))
     assert record.trials["status"].tolist() == ["rejected"] * 3
     assert record.history.empty
     assert record.solutions == {}
@@ -255,8 +232,8 @@ def test_a_batch_without_an_accepted_instance_has_rows_only():
 @pytest.mark.full
 def test_a_trained_head_decides_what_is_optimal_and_local():
     """With head.train the scores, and so the types and Assumption B.1, are those of the new v."""
-    options = ("head.train=true", "data.n=4", "data.T=5", "data.d=8", "optimizer.steps=1500")
-    trials = run(composed(*options, "trials=6")).trials
+    options = "head.train=true data.n=4 data.T=5 data.d=8 optimizer.steps=1500"
+    trials = run(composed(options, "trials=6")).trials
     batch = attnsvm.sample("sphere", train=True, n=4, T=5, d=8, trials=6)
     path = attnsvm.train(batch, steps=1500)
     trained = batch.scores(path.head_parameters).argmax(-1)

@@ -186,8 +186,8 @@ def test_batches_of_inference_tensors_can_be_trained():
     assert X.is_inference()
     own = attnsvm.ProblemBatch.of(X, Z, Y, seed=4, v=batch.head_parameters["v"])
     train = partial(attnsvm.train, compiled=False, steps=2, gradient="direct")
-    for given in (own, dataclasses.replace(batch, X=X), some):
-        assert train(given).W.equal(train(batch).W[: given.B])
+    for case in (own, dataclasses.replace(batch, X=X), some):
+        assert train(case).W.equal(train(batch).W[: case.B])
 
 
 # --- arrays ---------------------------------------------------------------------------------------
@@ -251,14 +251,14 @@ def entered(of: Callable[[np.ndarray], Any]) -> list[Any]:
     own = attnsvm.ProblemBatch.of(of(X), of(Z), of(Y), of(mask), v=of(v))
     path = attnsvm.train(own, steps=2, lr=1.0)
     tokens = np.array([[0, 1], [1, 2], [2, 0]])
-    given = of(X), of(Z), of(tokens)
-    solution = attnsvm.solve_svm(*given, mask=of(mask), offsets=of(Y), ratio=of(Y[:, 0] ** 2))
+    arguments = of(X), of(Z), of(tokens)
+    solution = attnsvm.solve_svm(*arguments, mask=of(mask), offsets=of(Y), ratio=of(Y[:, 0] ** 2))
     W, logits = path.W.numpy(), path.log_softmax.numpy()
     start = of(W) if hasattr(of(W), "ndim") else W
     results = [own, path, solution, attnsvm.train(own, init=start, steps=1)]
-    results.append(attnsvm.solve_svm(*given, "nuclear", margins=of(np.full((3, 4), 2.0))))
+    results.append(attnsvm.solve_svm(*arguments, "nuclear", margins=of(np.full((3, 4), 2.0))))
     results += attnsvm.solve_gen_svm(of(X), of(Z), of(logits > -1.1), of(logits))
-    results.append(attnsvm.solve_rank_constrained(*given, 1))
+    results.append(attnsvm.solve_rank_constrained(*arguments, 1))
     results.append(attnsvm.solve_least_norm(of(X), of(np.ones((3, 2)))))
     results.append(attnsvm.solve_least_norm((of(X[0]), of(X[1])), of(np.ones((2, 3)))))
     for function in (attnsvm.correlation, attnsvm.one_minus_correlation):

@@ -11,7 +11,7 @@ named = pytest.mark.parametrize("head", HEADS, ids=lambda head: type(head).__nam
 
 def parameters_of(head, B=3, d=5):
     drawn = [head.draw(Generator().manual_seed(i), d) for i in range(B)]
-    return {name: torch.stack([one[name] for one in drawn]) for name in drawn[0]}
+    return {name: torch.stack([parameters[name] for parameters in drawn]) for name in drawn[0]}
 
 
 @named
@@ -59,6 +59,6 @@ def test_the_vocabulary_gives_the_cross_entropy_also_where_its_probability_is_on
     torch.testing.assert_close(head.value(o, parameters), -rise, rtol=1e-12, atol=0)
     entropy = torch.nn.functional.cross_entropy(scores.flatten(0, 2), labels.flatten())
     torch.testing.assert_close(-head.value(o, parameters).mean(), entropy)
-    found = head.gradient(o, parameters)
-    torch.testing.assert_close(found, slope, rtol=1e-10, atol=0)
-    assert (found != 0).all()
+    gradient = head.gradient(o, parameters)
+    torch.testing.assert_close(gradient, slope, rtol=1e-10, atol=0)
+    assert (gradient != 0).all()

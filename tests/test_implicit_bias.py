@@ -7,7 +7,7 @@ gap is in [0, 1] once the tokens are separated.
 import pytest
 import torch
 
-from attnsvm.comparison import margin_gap
+from attnsvm import margin_gap
 from attnsvm.data import sample
 from attnsvm.linalg import one_minus_correlation
 from attnsvm.selection import select_tokens

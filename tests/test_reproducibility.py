@@ -10,12 +10,17 @@ import torch
 
 from attnsvm.data import sample
 from attnsvm.training import train
-from tests.quick import beside
 
 pytestmark = pytest.mark.full
 
 SHAPE = {"n": 6, "T": 8, "d": 10, "trials": 8}
-RUNS = beside(__file__)
+RUNS = {
+    "w-normalized_gd": ("w", "normalized_gd", {}, 0.0),
+    "w-gd": ("w", "gd", {"lr": 1.0}, 0.0),
+    "kq-gd": ("kq", "gd", {"lr": 1.0}, 0.0),
+    "kq-normalized_gd": ("kq", "normalized_gd", {}, 0.1),
+    "w-growing": ("w", "normalized_gd", {"growth": 0.05}, 3.1),
+}
 """Parameterization, optimizer, its options, and the last step's size where steps overshoot."""
 
 STEPS = 600
@@ -25,13 +30,14 @@ import dataclasses, sys
 import numpy as np, torch
 from attnsvm import sample, train
 drawn = sample(**{SHAPE})
-given = {{name: torch.from_numpy(array) for name, array in np.load(sys.argv[1]).items()}}
-batch = dataclasses.replace(drawn, X=given["X"], Z=given["Z"], head_parameters={{"v": given["v"]}})
-found = {{"X": drawn.X, "Y": drawn.Y}}
+arrays = {{name: torch.from_numpy(array) for name, array in np.load(sys.argv[1]).items()}}
+v = {{"v": arrays["v"]}}
+batch = dataclasses.replace(drawn, X=arrays["X"], Z=arrays["Z"], head_parameters=v)
+results = {{"X": drawn.X, "Y": drawn.Y}}
 for name, (rule, optimizer, options, _) in {RUNS}.items():
     path = train(batch, rule, optimizer, steps={STEPS}, compiled=False, **options)
-    found |= {{name: path.W, name + " loss": path.loss, name + " s": path.log_softmax}}
-np.savez(sys.argv[2], **found)
+    results |= {{name: path.W, name + " loss": path.loss, name + " s": path.log_softmax}}
+np.savez(sys.argv[2], **results)
 """
 """A program that draws and trains as below, by the torch loop."""
 
@@ -44,12 +50,14 @@ def batch():
 @pytest.fixture(scope="module")
 def elsewhere(batch, tmp_path_factory):
     """Return what the program finds with the plainest routines of torch and of its BLAS."""
-    given, found = (tmp_path_factory.mktemp("elsewhere") / name for name in ("in.npz", "out.npz"))
-    np.savez(given, X=batch.X, Z=batch.Z, v=batch.head_parameters["v"])
+    arrays, results = (
+        tmp_path_factory.mktemp("elsewhere") / name for name in ("in.npz", "out.npz")
+    )
+    np.savez(arrays, X=batch.X, Z=batch.Z, v=batch.head_parameters["v"])
     plain = {"ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", ELSEWHERE, str(given), str(found)]
+    command = [sys.executable, "-c", ELSEWHERE, str(arrays), str(results)]
     subprocess.run(command, env=os.environ | plain, check=True)
-    return {name: torch.from_numpy(array) for name, array in np.load(found).items()}
+    return {name: torch.from_numpy(array) for name, array in np.load(results).items()}
 
 
 def test_draws_agree_to_single_precision(batch, elsewhere):

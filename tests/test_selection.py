@@ -24,19 +24,19 @@ def attention(path, s):
 
 
 def test_attention_is_read_by_thresholds(batch, path):
-    one = batch.take(slice(1))
+    single = batch.take(slice(1))
     rows = [[1 - 1e-4 - 1e-7, 1e-4, 1e-7], [0.7, 0.299, 1e-3]]
-    selection = select_tokens(one, attention(path, [rows]))
+    selection = select_tokens(single, attention(path, [rows]))
     assert selection.selected.tolist() == [[0, 0]]
     assert selection.attended.tolist() == [[[True, False, False], [True, True, True]]]
     assert selection.ambiguous.tolist() == [True]
     assert selection.max_masked.item() == pytest.approx(1e-4)
     assert selection.saturated.tolist() == [False]
     assert not selection.tie.item()
-    clear = select_tokens(one, attention(path, [[[1 - 1e-7, 1e-7, 0.0], [1e-9, 1.0, 1e-300]]]))
+    clear = select_tokens(single, attention(path, [[[1 - 1e-7, 1e-7, 0.0], [1e-9, 1.0, 1e-300]]]))
     assert clear.selected.tolist() == [[0, 1]]
     with pytest.raises(TypeError, match="path: Tensor; must be the Trajectory that train returns"):
-        select_tokens(one, path.W)
+        select_tokens(single, path.W)
     assert not clear.ambiguous.item()
     assert clear.saturated.item()
 

@@ -34,8 +34,8 @@ class Quiet(SimpleHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def pages():
-    found = sorted(str(p.relative_to(SITE)) for p in SITE.rglob("*.html"))
-    return [page for page in found if not page.startswith("_")]
+    results = sorted(str(p.relative_to(SITE)) for p in SITE.rglob("*.html"))
+    return [page for page in results if not page.startswith("_")]
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +52,8 @@ def visit(tmp_path_factory):
         budget = f"--virtual-time-budget={2000 + 3000 * len(pages)}"
         command = [CHROMIUM, *OPTIONS, budget, f"--user-data-dir={profile}", "--dump-dom", address]
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
-        found = json.loads(unescape(done.stdout.split("<pre>")[1].split("END</pre>")[0]))
-        return found, done
+        results = json.loads(unescape(done.stdout.split("<pre>")[1].split("END</pre>")[0]))
+        return results, done
 
     yield call
     probe.unlink()
@@ -67,10 +67,10 @@ def test_every_page_loads_without_an_error_and_all_its_pictures(visit, pages):
       const pictures = [...d.querySelectorAll("article img")];
       return [d.title, pictures.filter(i => !(i.complete && i.naturalWidth)).length];
     }"""
-    found, done = visit(script, pages)
+    results, done = visit(script, pages)
     assert console(done) == []
-    assert list(found) == pages
-    for page, (title, missing) in found.items():
+    assert list(results) == pages
+    for page, (title, missing) in results.items():
         assert "attnsvm" in title, page
         assert missing == 0, page
 
@@ -82,15 +82,15 @@ def test_every_picture_has_a_text_and_every_figure_the_command_in_its_caption(vi
       const codes = [...caption?.querySelectorAll("code") ?? []].map(c => c.textContent);
       return [i.src, i.alt, codes.some(code => code.includes("attnsvm"))];
     })"""
-    found, _ = visit(script, [page for page in pages if not page.startswith("notebooks/")])
-    pictures = [picture for page in found.values() for picture in page]
+    results, _ = visit(script, [page for page in pages if not page.startswith("notebooks/")])
+    pictures = [picture for page in results.values() for picture in page]
     assert len(pictures) > 30
     assert [src for src, alt, named in pictures if len(alt) <= 10 or not named] == []
 
 
 def test_no_page_scrolls_sideways_on_a_phone(visit, pages):
-    found, _ = visit("(d, root) => root.scrollWidth", pages, PHONE_PX)
-    assert {page: width for page, width in found.items() if width > PHONE_PX} == {}
+    results, _ = visit("(d, root) => root.scrollWidth", pages, PHONE_PX)
+    assert {page: width for page, width in results.items() if width > PHONE_PX} == {}
 
 
 def test_the_search_finds_the_nuclear_norm(visit):
@@ -98,9 +98,9 @@ def test_the_search_finds_the_nuclear_norm(visit):
       for (let k = 0; k < 50 && !d.querySelector("ul.search li a"); k++) await later(50);
       return d.querySelectorAll("ul.search li a").length;
     }"""
-    found, _ = visit(wait, ["search.html?q=nuclear", "search.html?q=xylophone"])
-    assert found["search.html?q=nuclear"] > 3
-    assert found["search.html?q=xylophone"] == 0
+    results, _ = visit(wait, ["search.html?q=nuclear", "search.html?q=xylophone"])
+    assert results["search.html?q=nuclear"] > 3
+    assert results["search.html?q=xylophone"] == 0
 
 
 def test_a_figure_opens_and_closes(visit):
@@ -114,8 +114,8 @@ def test_a_figure_opens_and_closes(visit):
       large.querySelector("button").click();
       return [before, ...opened, large.open];
     }"""
-    found, _ = visit(script, ["gallery.html"])
-    assert found["gallery.html"] == [False, True, True, True, False]
+    results, _ = visit(script, ["gallery.html"])
+    assert results["gallery.html"] == [False, True, True, True, False]
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -134,7 +134,7 @@ def test_the_rules_of_axe_core_hold_on_every_page(visit, pages, theme, request):
       const paper = d.defaultView.getComputedStyle(d.body).backgroundColor;
       return [paper, passes.some(p => p.id === "color-contrast"), broken];
     }}"""
-    found, _ = visit(script, pages)
-    assert {paper == "rgb(255, 255, 255)" for paper, _, _ in found.values()} == {theme == "light"}
-    assert all(contrast for _, contrast, _ in found.values())
-    assert {page: broken for page, (_, _, broken) in found.items() if broken} == {}
+    results, _ = visit(script, pages)
+    assert {paper == "rgb(255, 255, 255)" for paper, _, _ in results.values()} == {theme == "light"}
+    assert all(contrast for _, contrast, _ in results.values())
+    assert {page: broken for page, (_, _, broken) in results.items() if broken} == {}

@@ -38,11 +38,11 @@ OPTIONS = [
 @pytest.mark.parametrize(("group", "name"), OPTIONS)
 def test_own_options(group, name):
     testing.check_config(GROUPS[group][name])
-    given = QUICK if group == "optimizer" else {}
+    options = QUICK if group == "optimizer" else {}
     if name == "regularization_path":
-        given = {"radii": [1.0, 3.0]}
+        options = {"radii": [1.0, 3.0]}
     if name != "polyak":
-        CHECKS[group](named(group, name, **given))
+        CHECKS[group](named(group, name, **options))
     if name == "kq":
         testing.check_parameterization(KQ(m=2))
 
@@ -50,16 +50,16 @@ def test_own_options(group, name):
 @pytest.mark.parametrize("name", PROBES.own)
 def test_own_probes(name, tmp_path):
     np.save(tmp_path / "M.npy", np.eye(5))
-    given = {"path": str(tmp_path / "M.npy")} if name == "distance" else {}
-    testing.check_config(PROBES[name], **given)
-    testing.check_probe(named("probe", name, **given), PROBES[name])
+    options = {"path": str(tmp_path / "M.npy")} if name == "distance" else {}
+    testing.check_config(PROBES[name], **options)
+    testing.check_probe(named("probe", name, **options), PROBES[name])
 
 
 def twin(base, **methods):
     """Return a subclass of an option with methods that take what the option returns, then self."""
 
     def changed(name, change):
-        return lambda self, *given: change(getattr(base, name)(self, *given), *given)
+        return lambda self, *arguments: change(getattr(base, name)(self, *arguments), *arguments)
 
     return type(base.__name__, (base,), {name: changed(name, f) for name, f in methods.items()})
 
@@ -71,7 +71,7 @@ def together(variables, step):
     return variables
 
 
-def sequential(batch, *given):
+def sequential(batch, *arguments):
     batch.X[1:] += 1
     return batch
 
@@ -85,7 +85,7 @@ def of_first_order(**methods):
 
 
 def entropy(change):
-    return twin(Entropy, measure=lambda found, _: {k: change(v) for k, v in found.items()})()
+    return twin(Entropy, measure=lambda measured, _: {k: change(v) for k, v in measured.items()})()
 
 
 HEADS = {
@@ -104,9 +104,9 @@ TWINS = {
     **{
         kind: (
             lambda base=base, name=name, f=f: testing.check_head(twin(base, **{name: f})()),
-            told,
+            message,
         )
-        for kind, (base, name, f, told) in HEADS.items()
+        for kind, (base, name, f, message) in HEADS.items()
     },
     "data": (
         lambda: testing.check_data(twin(Sphere, sample=sequential)(2, 3, 4)),
@@ -149,6 +149,6 @@ TWINS = {
 
 @pytest.mark.parametrize("kind", TWINS)
 def test_broken_twins(kind):
-    check, told = TWINS[kind]
-    with pytest.raises(AssertionError, match=told):
+    check, message = TWINS[kind]
+    with pytest.raises(AssertionError, match=message):
         check()

@@ -54,13 +54,15 @@ def sample(
     >>> sample("sphere", n=6, T=8, d=10, trials=100).X.shape
     torch.Size([100, 6, 8, 10])
     """
-    given = {"data": data, "head": head, "model": model}
+    choices = {"data": data, "head": head, "model": model}
     fields: dict[str, Any] = dict(options)
-    made = {group: named_from(group, one, fields) for group, one in given.items()}
+    objects = {group: named_from(group, choice, fields) for group, choice in choices.items()}
     if fields:
-        names = [f"{group}={one}" for group, one in given.items() if isinstance(one, str)]
-        known = ["trials", "seed", *given]
-        known += [field for one in given.items() for field in fields_of(*one)]
+        names = [
+            f"{group}={choice}" for group, choice in choices.items() if isinstance(choice, str)
+        ]
+        known = ["trials", "seed", *choices]
+        known += [field for choice in choices.items() for field in fields_of(*choice)]
         name = next(iter(fields))
         raise ConfigError(
             f"{name}: {did_you_mean(name, known)}must be a field of "
@@ -70,4 +72,4 @@ def sample(
         raise ConfigError(f"trials={trials}: must be >= 1")
     if not SEEDS.holds(seed):
         raise ConfigError(f"seed={seed}: must be {SEEDS}")
-    return made["data"].sample(made["head"], made["model"], trials, seed)
+    return objects["data"].sample(objects["head"], objects["model"], trials, seed)

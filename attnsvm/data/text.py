@@ -41,8 +41,8 @@ class Text(Vocabulary):
         place = {word: k for k, word in enumerate(self.known)}
         ids = torch.tensor([place[word] for word in words if word in place])
         self.windows = max(len(ids) - T, 0)
-        found = ids.unfold(0, T + 1, 1) if self.windows else ids.new_zeros(0, T + 1)
-        self.usable = found[(found[:, :-1] == found[:, -1:]).any(1)]
+        windows = ids.unfold(0, T + 1, 1) if self.windows else ids.new_zeros(0, T + 1)
+        self.usable = windows[(windows[:, :-1] == windows[:, -1:]).any(1)]
         if n > len(self.usable):
             must = f"must be <= {len(self.usable)}, the windows of {T} words of {of} that have"
             raise ConfigError(f"data.n={n}: {must} their next word, of {self.windows}")

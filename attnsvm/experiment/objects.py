@@ -37,12 +37,12 @@ class RunObjects:
     @classmethod
     def of(cls, config: RunConfig) -> RunObjects:
         """Return the objects of a config."""
-        made: dict[str, Any] = {
+        objects: dict[str, Any] = {
             group: instantiate(getattr(config, group), group, config.extensions) for group in GROUPS
         }
-        given = config.probe.items()
-        probes = {name: instantiate(node, "probe", config.extensions) for name, node in given}
-        return cls(**made, probes=probes)
+        nodes = config.probe.items()
+        probes = {name: instantiate(node, "probe", config.extensions) for name, node in nodes}
+        return cls(**objects, probes=probes)
 
     @property
     def factors(self) -> bool:
@@ -57,26 +57,28 @@ def check(config: RunConfig) -> RunObjects:
     the model, the head and the parameterization. Files and devices are checked in the run only:
     they may be missing on the machine of the driver.
     """
-    found = RunObjects.of(config)
-    if isinstance(found.model, Transformer) and not is_transformer(vars(config.model)):
+    objects = RunObjects.of(config)
+    if isinstance(objects.model, Transformer) and not is_transformer(vars(config.model)):
         raise ConfigError(f"model={config.model._target_}: must not be derived from Transformer")
-    found.optimizer.check_head(found.head)
-    found.optimizer.check_loss(found.loss)
-    check_probes(config, found.probes, found.parameterization)
-    if isinstance(found.data, Seeded):
-        one = found.data.sample(found.head, found.model, 1, config.seed)
-        found.parameterization.shapes(one.d)
+    objects.optimizer.check_head(objects.head)
+    objects.optimizer.check_loss(objects.loss)
+    check_probes(config, objects.probes, objects.parameterization)
+    if isinstance(objects.data, Seeded):
+        instance = objects.data.sample(objects.head, objects.model, 1, config.seed)
+        objects.parameterization.shapes(instance.d)
         if config.selection.tokens != "optimal":
-            check_start(found.parameterization, found.optimizer, one.d)
-        for probe in found.probes.values():
-            probe.check(one.d)
-    return found
+            check_start(objects.parameterization, objects.optimizer, instance.d)
+        for probe in objects.probes.values():
+            probe.check(instance.d)
+    return objects
 
 
 def check_probes(config: RunConfig, probes: Mapping[str, Probe], rule: Parameterization) -> None:
     """Raise ConfigError if a probe needs what the run does not have."""
     probe_columns(probe_quantities(config.probe))
-    names = [f"{name}_{one}" for name, node in config.probe.items() for one in node.QUANTITIES]
+    names = [
+        f"{name}_{quantity}" for name, node in config.probe.items() for quantity in node.QUANTITIES
+    ]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ConfigError(
             f"probe=[{','.join(config.probe)}]: two of them have the column {twice[0]}; its name "

@@ -72,7 +72,7 @@ class Findings:
 
     def spread(self, index: Tensor, B: int, further: Iterable[Column]) -> Findings:
         """Return findings of the instances at `index` of B; the other rows hold the default."""
-        defaults = {one.name: one.default for one in (*TRIAL_COLUMNS, *further)}
+        defaults = {column.name: column.default for column in (*TRIAL_COLUMNS, *further)}
         columns = {}
         for name, values in self.columns.items():
             columns[name] = [defaults[name]] * B
@@ -138,8 +138,8 @@ class Selected:
 
     def accepted(self) -> Tensor:
         """Return the indices of the instances that are not excluded."""
-        found = [k for k, (status, _) in enumerate(self.status) if status == "ok"]
-        return torch.tensor(found, dtype=torch.long, device=self.trained.batch.X.device)
+        index = [k for k, (status, _) in enumerate(self.status) if status == "ok"]
+        return torch.tensor(index, dtype=torch.long, device=self.trained.batch.X.device)
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,12 +159,12 @@ class Separated:
 
 def marked(status: Sequence[Status], exclusions: Iterable[Exclusion]) -> tuple[Status, ...]:
     """Return status and reason of each instance: the first exclusion that applies decides."""
-    found = list(status)
+    marks = list(status)
     for where, word, reason in exclusions:
         for k in where.nonzero()[:, 0].tolist():
-            if found[k][0] == "ok":
-                found[k] = word, reason
-    return tuple(found)
+            if marks[k][0] == "ok":
+                marks[k] = word, reason
+    return tuple(marks)
 
 
 def exclusions(chosen: SelectionConfig, **where: Any) -> list[Exclusion]:
@@ -243,14 +243,16 @@ def tables(
     words, reasons = zip(*status, strict=True)
     columns = {"status": words, "reason": reasons, **findings.columns, **key}
     trials = trial_table(
-        batch.seeds.cpu().numpy(), {name: plain(one) for name, one in columns.items()}, further
+        batch.seeds.cpu().numpy(),
+        {name: plain(column) for name, column in columns.items()},
+        further,
     )
-    rows = {name: plain(one[index]) for name, one in {"seed": batch.seeds, **key}.items()}
+    rows = {name: plain(column[index]) for name, column in {"seed": batch.seeds, **key}.items()}
     solutions = {}
     if len(index):
         problem = {"X": batch.X, "Z": batch.Z, "mask": batch.mask, "seeds": batch.seeds, **key}
-        stored = {name: one[index] for name, one in problem.items()} | dict(findings.arrays)
-        solutions = {name: plain(one) for name, one in stored.items()}
+        stored = {name: column[index] for name, column in problem.items()} | dict(findings.arrays)
+        solutions = {name: plain(column) for name, column in stored.items()}
     return trials, _history(rows, findings.curves), solutions
 
 
@@ -262,11 +264,11 @@ def _history(
     types |= {"quantity": "str", "value": float}
     parts: dict[str, list[np.ndarray]] = {name: [] for name in types}
     for name, (steps, values) in curves.items():
-        part = {key: np.repeat(one, len(steps)) for key, one in rows.items()}
+        part = {key: np.repeat(column, len(steps)) for key, column in rows.items()}
         part |= {"step": np.tile(plain(steps), len(values)), "value": plain(values).ravel()}
         part["quantity"] = np.full(values.numel(), name, dtype=object)
-        for key, one in part.items():
-            parts[key].append(one)
+        for key, column in part.items():
+            parts[key].append(column)
     table = pd.DataFrame({key: np.concatenate(of) if of else [] for key, of in parts.items()})
     table = table.astype(types)
     return table.sort_values(key_columns(table), kind="stable", ignore_index=True)

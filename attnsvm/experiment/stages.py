@@ -30,7 +30,7 @@ from attnsvm.display.pace import doing
 from attnsvm.experiment import results, svms
 from attnsvm.experiment.objects import RunObjects
 from attnsvm.experiment.results import OK, Findings, Selected, Separated, Status, Trained, marked
-from attnsvm.experiment.svms import LAWFUL, compare_with_law, compare_with_law_of_layers
+from attnsvm.experiment.svms import WITH_LAW, compare_with_law, compare_with_law_of_layers
 from attnsvm.linalg import own_settings
 from attnsvm.model import Transformer
 from attnsvm.nn.risk import Risk
@@ -39,7 +39,7 @@ from attnsvm.problem import ProblemBatch
 from attnsvm.record.columns import further_columns
 from attnsvm.record.schema import RunRecord
 from attnsvm.selection import TokenSelection, optimal_tokens, select_tokens, tied_optimal
-from attnsvm.theory import OF_INSTANCES, aligned_gradient, ratio_of_steps
+from attnsvm.theory import INSTANCE_HYPOTHESES, aligned_gradient, ratio_of_steps
 from attnsvm.training import TrainingStatus, Trajectory, chunk_size, train, uncompiled
 from attnsvm.transformer import LayerTrajectory, layer_problems, networks_at_once, train_layers
 
@@ -56,7 +56,7 @@ class Stages:
         self.config, self.objects, self.device = config, objects, device
         self.norms = list(config.svm.norms)
         self.timings: dict[str, float] = {}
-        self.said = False
+        self.reported = False
         self.further = further_columns(result_fields(config), described_quantities(config.probe))
 
     @own_settings()
@@ -98,8 +98,8 @@ class Stages:
     def draw(self, trials: int, seed: int) -> ProblemBatch:
         """Return the instances seed, ..., seed + trials - 1."""
         with self._timed("draw", "drawing"):
-            made = self.objects
-            return made.data.sample(made.head, made.model, trials, seed).to(self.device)
+            objects = self.objects
+            return objects.data.sample(objects.head, objects.model, trials, seed).to(self.device)
 
     # --- which tokens the SVM separates -----------------------------------------------------------
 
@@ -109,8 +109,8 @@ class Stages:
         findings = Findings({"tie": tie}) | self.hypotheses(batch)
         separated = self.separate(batch, selected, {})
         tied = results.EXCLUSIONS["tied_scores"]
-        found = [(tied_optimal(batch), *tied), *separated.exclusions, (tie, *tied)]
-        status = marked([OK] * batch.B, found)
+        exclusions = [(tied_optimal(batch), *tied), *separated.exclusions, (tie, *tied)]
+        status = marked([OK] * batch.B, exclusions)
         return self.tabulate(batch, {}, status, findings | separated.findings)
 
     def top(self, batch: ProblemBatch) -> RunRecord:
@@ -146,9 +146,9 @@ class Stages:
                 solve = partial(self.solve, trained.batch, trained.key)
                 separated = svms.separate_attended(trained, selection, self.norms, solve)
             with self._timed("compare", "comparing"):
-                found = separated.findings | svms.compare_attended(trained.path, separated)
-            found |= self.measure(trained, selection.selected, separated)
-            findings |= found.spread(index, len(status), self.further)
+                compared = separated.findings | svms.compare_attended(trained.path, separated)
+            compared |= self.measure(trained, selection.selected, separated)
+            findings |= compared.spread(index, len(status), self.further)
             for part, word, reason in separated.exclusions:
                 where = torch.zeros(len(status), dtype=torch.bool)
                 where[index.cpu()] = part
@@ -157,12 +157,12 @@ class Stages:
 
     def scc(self, batch: ProblemBatch) -> RunRecord:
         """Train, and separate the components of the labels in their token-priority graphs."""
-        trained, made = self.train(batch), self.objects
+        trained, objects = self.train(batch), self.objects
         selected = self.select(trained, lambda *_: {"tied_scores": tied_optimal(batch)})
         findings = selected.findings | self.hypotheses(batch, trained.path)
         with self._timed("svm", "solving"):
             solve = partial(self.solve, batch, trained.key)
-            separated = svms.separate_components(trained.batch, made.loss, self.norms, solve)
+            separated = svms.separate_components(trained.batch, objects.loss, self.norms, solve)
         with self._timed("compare", "comparing"):
             findings |= separated.findings | svms.compare_components(trained.path, separated)
         findings |= self.measure(trained, selected.selection.selected, separated)
@@ -173,17 +173,17 @@ class Stages:
 
     def train(self, batch: ProblemBatch) -> Trained:
         """Train the instances; a network is divided into its layers and heads."""
-        made = self.objects
-        given = made.parameterization, made.optimizer, made.loss
+        objects = self.objects
+        rules = objects.parameterization, objects.optimizer, objects.loss
         with self._timed("train", "training"):
-            if isinstance(made.model, Transformer):
-                networks = train_layers(batch, made.model, *given)
+            if isinstance(objects.model, Transformer):
+                networks = train_layers(batch, objects.model, *rules)
                 return self.divided(batch, networks)
-            risk = Risk(batch, made.parameterization, made.loss)
-            if not self.said and (what := uncompiled(risk, made.optimizer)):  # once a run
+            risk = Risk(batch, objects.parameterization, objects.loss)
+            if not self.reported and (what := uncompiled(risk, objects.optimizer)):  # once a run
                 log.info("training by torch, many times slower: no compiled code for %s", what)
-            self.said = True
-            path = train(batch, *given, keep_factors=made.factors)
+            self.reported = True
+            path = train(batch, *rules, keep_factors=objects.factors)
         return Trained(batch, path)
 
     def divided(self, batch: ProblemBatch, networks: LayerTrajectory) -> Trained:
@@ -206,10 +206,12 @@ class Stages:
         `further` returns exclusions besides those of training.
         """
         chosen, path = self.config.selection, trained.path
-        given = {name: getattr(chosen, name) for name in ("saturation", "attended", "negligible")}
-        selection = select_tokens(trained.drawn, path, **given)
+        thresholds = {
+            name: getattr(chosen, name) for name in ("saturation", "attended", "negligible")
+        }
+        selection = select_tokens(trained.drawn, path, **thresholds)
         ends = path.status(chosen.saturation)
-        found = results.exclusions(
+        exclusions = results.exclusions(
             chosen,
             startless=path.snapshots[:, 0].isnan().any(-1).any(-1),
             undefined=results.undefined(trained, self.objects.loss),
@@ -220,7 +222,7 @@ class Stages:
         findings = trained.network | results.training_findings(
             trained, selection, ends, self.config.keep_path, self.objects.factors
         )
-        return Selected(trained, selection, marked([OK] * len(ends), found), findings)
+        return Selected(trained, selection, marked([OK] * len(ends), exclusions), findings)
 
     def _top_exclusions(self, trained: Trained, selection: TokenSelection) -> dict[str, Tensor]:
         ties = {name: getattr(selection, name) for name in ("tied_softmax", "tied_scores")}
@@ -243,8 +245,8 @@ class Stages:
         columns: dict[str, Any] = {}
         with self._timed("svm", "solving"):
             for name in self.config.hypotheses:
-                if name in OF_INSTANCES:
-                    columns[name] = OF_INSTANCES[name](batch)
+                if name in INSTANCE_HYPOTHESES:
+                    columns[name] = INSTANCE_HYPOTHESES[name](batch)
                 elif path is not None:
                     columns[name] = aligned_gradient(batch, path.snapshots[:, 0], self.objects.loss)
         return Findings(columns)
@@ -276,45 +278,47 @@ class Stages:
 
         Of steps by some of the samples, or of weights that decay, it is not.
         """
-        made = self.objects
-        if any(getattr(made.optimizer, name, None) for name in ("batch", "weight_decay")):
+        objects = self.objects
+        if any(getattr(objects.optimizer, name, None) for name in ("batch", "weight_decay")):
             return None
-        return made.parameterization.implicit_bias(made.optimizer.implicit_bias)
+        return objects.parameterization.implicit_bias(objects.optimizer.implicit_bias)
 
     # --- joint training ---------------------------------------------------------------------------
 
     def law_norm(self) -> str | None:
         """Return the norm of the law of joint training; None for a run without one."""
-        made = self.objects
-        rules = made.optimizer, made.parameterization, made.head, made.loss
-        ours = all(package_of(type(one).__module__) == "attnsvm" for one in rules)
-        lawful = made.head.train and (type(made.head), type(made.loss)) in LAWFUL
-        lawful |= isinstance(made.model, Transformer)
+        objects = self.objects
+        rules = objects.optimizer, objects.parameterization, objects.head, objects.loss
+        ours = all(package_of(type(rule).__module__) == "attnsvm" for rule in rules)
+        lawful = objects.head.train and (type(objects.head), type(objects.loss)) in WITH_LAW
+        lawful |= isinstance(objects.model, Transformer)
         return self.implicit_bias() if ours and lawful else None
 
     def law(self, selected: Selected, norm: str) -> Findings:
         """Compare the trained weights with the law of joint training."""
-        made, trained = self.objects, selected.trained
+        objects, trained = self.objects, selected.trained
         solve = partial(self.solve, trained.batch, trained.key)
         with self._timed("svm", "solving"):
             if trained.key:
                 return compare_with_law_of_layers(selected, norm, solve)
-            ratio = ratio_of_steps(made.optimizer, made.parameterization, made.head.rate)
+            ratio = ratio_of_steps(objects.optimizer, objects.parameterization, objects.head.rate)
             return compare_with_law(selected, norm, ratio, solve)
 
     # --- measure, tabulate ------------------------------------------------------------------------
 
     def measure(self, trained: Trained, selected: Tensor, separated: Separated) -> Findings:
         """Return the quantities of the probes at every snapshot."""
-        batch, path, found = trained.batch, trained.path, Findings()
-        given = {"selected": selected, "loss": self.objects.loss, "solutions": separated.solutions}
+        batch, path, measured = trained.batch, trained.path, Findings()
+        fields = {"selected": selected, "loss": self.objects.loss, "solutions": separated.solutions}
         for name, probe in self.objects.probes.items():
             with self._timed("probe", f"probe {name}"):
                 quantities = self.config.probe[name].QUANTITIES
                 probe.check(batch.d)
-                for one, values in over_steps(probe, quantities, batch, path, **given).items():
-                    found |= results.quantity(f"{name}_{one}", path.steps, values)
-        return found
+                for quantity, values in over_steps(
+                    probe, quantities, batch, path, **fields
+                ).items():
+                    measured |= results.quantity(f"{name}_{quantity}", path.steps, values)
+        return measured
 
     def tabulate(
         self,
@@ -327,12 +331,12 @@ class Stages:
         """Return the record; curves and arrays are those of the instances at `index`, or of all."""
         with self._timed("tabulate", "tabulating"):
             index = torch.arange(batch.B, device=batch.X.device) if index is None else index
-            made = results.tables(batch, key, status, findings, index, self.further)
+            tables = results.tables(batch, key, status, findings, index, self.further)
         timings, self.timings = self.timings, {}
-        return RunRecord(*made, timings)
+        return RunRecord(*tables, timings)
 
 
 SELECTIONS: dict[str, Callable[[Stages, ProblemBatch], RunRecord]] = {
-    one.__name__: one for one in (Stages.optimal, Stages.top, Stages.multi, Stages.scc)
+    method.__name__: method for method in (Stages.optimal, Stages.top, Stages.multi, Stages.scc)
 }
 """What a run does, by `selection.tokens`."""

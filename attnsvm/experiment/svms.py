@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from attnsvm import svm
-from attnsvm.comparison import margin_gap, svmeq, svmeq_factor, svmeq_least_squares
 from attnsvm.experiment import results
 from attnsvm.experiment.results import Exclusion, Findings, Selected, Separated, Trained, distance
 from attnsvm.head import Joint, Linear
@@ -27,6 +26,7 @@ from attnsvm.svm import SvmSolution, SvmStatus, reference
 from attnsvm.svm.equalities import restoring
 from attnsvm.svm.problem import PADDING
 from attnsvm.theory import assumption_b1, convergence_types, direction_change, joint
+from attnsvm.theory.comparison import margin_gap, svmeq, svmeq_factor, svmeq_least_squares
 from attnsvm.theory.token_graph import FLAT, RiskInside, label_components
 from attnsvm.training import Trajectory
 
@@ -46,15 +46,15 @@ def separate(
     batch: ProblemBatch, selected: Tensor, norms: list[str], m: int, solve_named: Solve
 ) -> Separated:
     """Solve Att-SVM at the selected tokens (B, n) in every norm; nuclear: with rank(W) <= m."""
-    given, nothing = (batch.X, batch.Z, selected), SvmStatus.unconstrained
+    tokens, nothing = (batch.X, batch.Z, selected), SvmStatus.unconstrained
     optimal = svm.single_token(batch.X, batch.Z, optimal_tokens(batch)[0], batch.mask)
     findings = Findings({"assumption_b1": assumption_b1(optimal)}, arrays={"selected": selected})
     exclusions: list[Exclusion] = []
     solutions = {}
     for norm in norms:
-        compute = partial(svm.solve_svm, *given, norm, batch.mask)
+        compute = partial(svm.solve_svm, *tokens, norm, batch.mask)
         if norm == "nuclear" and m < batch.d:
-            compute = partial(svm.solve_rank_constrained, *given, m, mask=batch.mask)
+            compute = partial(svm.solve_rank_constrained, *tokens, m, mask=batch.mask)
         solutions[norm] = solution = solve_named(norm, compute)
         exclusions += unsolved(f"{norm} SVM", solution)
         exclusions.append((_having(solution, nothing), nothing.value, nothing.message))
@@ -73,12 +73,12 @@ def separate_attended(
     solved. Its multipliers are kept to prove the bound again.
     """
     batch, log_softmax, W = trained.batch, trained.path.log_softmax, trained.path.W
-    given = batch.X, batch.Z, selection.selected
-    one = solve_named("one_token", partial(svm.solve_svm, *given, mask=batch.mask))
-    found = _separate_sets(batch, selection.attended, log_softmax, norms, solve_named)
-    exclusions = [*found.exclusions, *unsolved("one-token SVM", one)]
-    findings = found.findings | Findings(arrays=arrays("one_token", one))
-    problem, C = svm.attained(*given, selection.attended, log_softmax, batch.mask)
+    tokens = batch.X, batch.Z, selection.selected
+    single = solve_named("one_token", partial(svm.solve_svm, *tokens, mask=batch.mask))
+    sets = _separate_sets(batch, selection.attended, log_softmax, norms, solve_named)
+    exclusions = [*sets.exclusions, *unsolved("one-token SVM", single)]
+    findings = sets.findings | Findings(arrays=arrays("one_token", single))
+    problem, C = svm.attained(*tokens, selection.attended, log_softmax, batch.mask)
     for norm in norms:
         bound = solve_named(f"{norm}_attained", partial(svm.solve, problem, norm, batch.T))
         known = _having(bound, SvmStatus.solved).to(W.device)
@@ -88,7 +88,7 @@ def separate_attended(
             {f"{norm}_margin_gap": torch.where(known, gap, torch.nan)},
             arrays={f"{norm}_attained_multipliers": multipliers},
         )
-    return Separated(found.solutions, findings, exclusions, found.finite, one)
+    return Separated(sets.solutions, findings, exclusions, sets.finite, single)
 
 
 def separate_components(
@@ -104,17 +104,17 @@ def separate_components(
     risk = RiskInside(batch, inside, loss)
     logs = solve_named("log_softmax", lambda **_: risk.least())
     logs = (logs - logs.gather(2, sets.int().argmax(2, keepdim=True))).where(sets, 0.0)
-    found = _separate_sets(distinct, sets, logs, norms, solve_named)
-    W_fin = found.finite[norms[0]].W.flatten(1)
+    separated = _separate_sets(distinct, sets, logs, norms, solve_named)
+    W_fin = separated.finite[norms[0]].W.flatten(1)
     size = risk(W_fin)[1].norm(dim=1)
-    findings = found.findings | Findings({"fin_gradient": size}, arrays={"distinct": first})
+    findings = separated.findings | Findings({"fin_gradient": size}, arrays={"distinct": first})
     reason, nothing = "W_fin: no minimiser of the risk was found", SvmStatus.unconstrained
     falls = risk.falls(W_fin, sets & (sets.sum(2, keepdim=True) > 1))
-    exclusions = [(falls, "rejected", FALLS), *found.exclusions]
+    exclusions = [(falls, "rejected", FALLS), *separated.exclusions]
     exclusions.append((~(size <= FLAT), SvmStatus.undecided.value, reason))
-    for mm in found.solutions.values():
+    for mm in separated.solutions.values():
         exclusions.append((_having(mm, nothing), nothing.value, nothing.message))
-    return dataclasses.replace(found, findings=findings, exclusions=exclusions)
+    return dataclasses.replace(separated, findings=findings, exclusions=exclusions)
 
 
 def _separate_sets(
@@ -125,8 +125,8 @@ def _separate_sets(
     exclusions: list[Exclusion] = []
     finite, solutions = {}, {}
     for norm in norms:
-        given = batch.X, batch.Z, sets, log_softmax, norm, batch.mask
-        fin, mm = solve_named(f"{norm}_fin", partial(svm.solve_gen_svm, *given))
+        arguments = batch.X, batch.Z, sets, log_softmax, norm, batch.mask
+        fin, mm = solve_named(f"{norm}_fin", partial(svm.solve_gen_svm, *arguments))
         finite[norm], solutions[norm] = fin, mm
         exclusions += [*unsolved(f"{norm} W_fin", fin), *unsolved(f"{norm} W_mm", mm)]
         stored = arrays(norm, mm) | arrays(f"{norm}_fin", fin)
@@ -137,12 +137,14 @@ def _separate_sets(
 def solve_as_published(batch: ProblemBatch, selected: Tensor, norms: list[str]) -> Findings:
     """Return status and rank of the published scripts: default tolerances, rank at 1e-7."""
     problem = svm.single_token(batch.X, batch.Z, selected, batch.mask)
-    found: dict[str, Any] = {}
+    published: dict[str, Any] = {}
     for norm in norms:
         solutions = reference.solutions(problem, norm)
-        found[f"published_{norm}_status"] = [one.cvxpy_status for one in solutions]
-        found[f"published_{norm}_rank"] = [reference.published_rank(one.W) for one in solutions]
-    return Findings(found)
+        published[f"published_{norm}_status"] = [solution.cvxpy_status for solution in solutions]
+        published[f"published_{norm}_rank"] = [
+            reference.published_rank(solution.W) for solution in solutions
+        ]
+    return Findings(published)
 
 
 def unsolved(what: str, solution: SvmSolution[Tensor]) -> list[Exclusion]:
@@ -154,7 +156,7 @@ def unsolved(what: str, solution: SvmSolution[Tensor]) -> list[Exclusion]:
 
 
 def _having(solution: SvmSolution[Tensor], status: SvmStatus) -> Tensor:
-    return torch.tensor([one is status for one in solution.statuses])
+    return torch.tensor([each is status for each in solution.statuses])
 
 
 def columns(norm: str, solution: SvmSolution[Tensor]) -> dict[str, Any]:
@@ -164,13 +166,13 @@ def columns(norm: str, solution: SvmSolution[Tensor]) -> dict[str, Any]:
         "rank_bound": solution.rank_bound,
         "support": solution.support.flatten(1).sum(-1),
     }
-    found = solution.objective.isfinite()
+    finite = solution.objective.isfinite()
     plain = ("objective", "lower_bound", "min_margin", "kappa")
     values: dict[str, Any] = {name: getattr(solution, name) for name in plain}
     values["status"] = [status.value for status in solution.statuses]
     values["gap"] = solution.duality_gap
     for name, count in counts.items():
-        known = (found & (count >= 0)).tolist()
+        known = (finite & (count >= 0)).tolist()
         values[name] = [n if ok else None for n, ok in zip(count.tolist(), known, strict=True)]
     return {f"{norm}_{name}": value for name, value in values.items()}
 
@@ -183,8 +185,8 @@ def arrays(name: str, solution: SvmSolution[Tensor]) -> dict[str, Any]:
         "ray": solution.certificate.ray,
         "status": np.array([status.value for status in solution.statuses], STATUS_TEXT),
     }
-    for one in ("objective", "lower_bound", "duality_gap", "min_margin", "rank"):
-        stored[one] = getattr(solution, one)
+    for number in ("objective", "lower_bound", "duality_gap", "min_margin", "rank"):
+        stored[number] = getattr(solution, number)
     return {f"{name}_{field}": array for field, array in stored.items()}
 
 
@@ -200,34 +202,36 @@ def compare(
     1 - correlation at which a direction counts as its limit.
     """
     path, solutions = selected.trained.path, separated.solutions
-    given = selected.trained.batch, selected.selection, path, solutions, implicit_bias, settled
+    arguments = selected.trained.batch, selected.selection, path, solutions, implicit_bias, settled
     types = [
         "" if word in ("tie", "diverged") else kind
-        for kind, (word, _) in zip(convergence_types(*given), selected.status, strict=True)
+        for kind, (word, _) in zip(convergence_types(*arguments), selected.status, strict=True)
     ]
-    found = Findings({"direction_change": direction_change(path), "convergence": types})
+    findings = Findings({"direction_change": direction_change(path), "convergence": types})
     for norm, solution in solutions.items():
-        found |= Findings({f"{norm}_margin_gap": margin_gap(path.W, solution)})
-        found |= distance(f"one_minus_corr_{norm}", path, solution.W)
+        findings |= Findings({f"{norm}_margin_gap": margin_gap(path.W, solution)})
+        findings |= distance(f"one_minus_corr_{norm}", path, solution.W)
         if norm not in NORMS:
             gaps = [margin_gap(W, solution) for W in path.snapshots.unbind(1)]
-            found |= Findings(curves={f"margin_gap_{norm}": (path.steps, torch.stack(gaps, dim=1))})
-    return found
+            findings |= Findings(
+                curves={f"margin_gap_{norm}": (path.steps, torch.stack(gaps, dim=1))}
+            )
+    return findings
 
 
 def compare_attended(path: Trajectory, separated: Separated) -> Findings:
     """Compare the trained weights with W_fin + C W_mm of Gen-SVM, and with one token's SVM."""
-    one, found, W = separated.one_token, Findings(), path.snapshots
-    if one is not None:
-        found |= distance("one_minus_corr_1token", path, one.W)
+    single, findings, W = separated.one_token, Findings(), path.snapshots
+    if single is not None:
+        findings |= distance("one_minus_corr_1token", path, single.W)
     for norm, mm in separated.solutions.items():
         pair = separated.finite[norm].W[:, None], mm.W[:, None]
-        found |= distance(f"one_minus_corr_{norm}", path, mm.W)
-        found |= distance(svmeq_name(norm), path, svmeq(W, *pair))
-        found |= Findings({f"svmeq_C_{norm}": svmeq_factor(W, *pair)[:, -1]})
+        findings |= distance(f"one_minus_corr_{norm}", path, mm.W)
+        findings |= distance(svmeq_name(norm), path, svmeq(W, *pair))
+        findings |= Findings({f"svmeq_C_{norm}": svmeq_factor(W, *pair)[:, -1]})
         if norm == "frobenius":
-            found |= distance("one_minus_corr_svmeq_lsq", path, svmeq_least_squares(W, *pair))
-    return found
+            findings |= distance("one_minus_corr_svmeq_lsq", path, svmeq_least_squares(W, *pair))
+    return findings
 
 
 def compare_components(path: Trajectory, separated: Separated) -> Findings:
@@ -236,25 +240,25 @@ def compare_components(path: Trajectory, separated: Separated) -> Findings:
     Their part in the cyclic subspace is compared with W_fin, the rest with W_mm. The rest has equal
     logits within components, so that it has a margin.
     """
-    found = compare_attended(path, separated)
+    findings = compare_attended(path, separated)
     for norm, mm in separated.solutions.items():
         apart, problem = restoring(mm.problem), mm.problem
         unequal = problem.kind.masked_fill(problem.equality, PADDING)
         margins = dataclasses.replace(mm, problem=dataclasses.replace(problem, kind=unequal))
-        found |= Findings({f"{norm}_margin_gap": margin_gap(apart(path.W), margins)})
+        findings |= Findings({f"{norm}_margin_gap": margin_gap(apart(path.W), margins)})
         if norm == "frobenius":
             rest = torch.stack([apart(W) for W in path.snapshots.unbind(1)], dim=1)
             fin, inside = separated.finite[norm].W[:, None], path.snapshots - rest
             cyclic = problem.equality.any(1)[:, None]
             missed = (inside - fin).norm(dim=(2, 3)).where(cyclic, torch.nan)
-            found |= results.quantity("fin_distance", path.steps, missed)
+            findings |= results.quantity("fin_distance", path.steps, missed)
             for name, pair in {"fin": (inside, fin), "rest": (rest, mm.W[:, None])}.items():
-                one = one_minus_correlation(*pair)
-                found |= results.quantity(f"one_minus_corr_{name}", path.steps, one)
-    return found
+                apart_by = one_minus_correlation(*pair)
+                findings |= results.quantity(f"one_minus_corr_{name}", path.steps, apart_by)
+    return findings
 
 
-LAWFUL = {(head, loss) for head in (Linear, Joint) for loss in (Logistic, Exponential)}
+WITH_LAW = {(head, loss) for head in (Linear, Joint) for loss in (Logistic, Exponential)}
 """Types of a trained head and of a loss with the law."""
 
 
@@ -283,21 +287,21 @@ def compare_with_law(
         "relaxed": torch.full_like(size, torch.inf),
     }
     lost = gamma.isnan().any(1) | path.diverged | (size == 0)
-    found, solutions = Findings(arrays={"gamma": gamma, **arrays("classifier", head)}), {}
+    findings, solutions = Findings(arrays={"gamma": gamma, **arrays("classifier", head)}), {}
     for name, r in ratios.items():
         r = ratios[name] = r.masked_fill(lost, torch.nan)
-        solutions[name], one = _compare(selected, batch, norm, name, gamma, r, solve_named)
-        found |= one
+        solutions[name], compared = _compare(selected, batch, norm, name, gamma, r, solve_named)
+        findings |= compared
     ratio = ratios["law_predicted"]
     if predicted is None:
         image = joint.growing_image(head, rate, solutions["law_predicted"])
         ratio = joint.solved_ratio(ratio, image)
     unknown = (ratios["law"].isnan() & ~gamma.isnan().any(1)).tolist()
-    statuses = zip(head.statuses, *(one.statuses for one in solutions.values()), strict=True)
+    statuses = zip(*(each.statuses for each in (head, *solutions.values())), strict=True)
     solved = SvmStatus.solved
-    unsolved = (next((one for one in found if one is not solved), solved) for found in statuses)
-    status = ["" if lacks else one.value for one, lacks in zip(unsolved, unknown, strict=True)]
-    return found | Findings(
+    worst = (next((each for each in row if each is not solved), solved) for row in statuses)
+    status = ["" if lacks else each.value for each, lacks in zip(worst, unknown, strict=True)]
+    return findings | Findings(
         {
             "gamma_least": gamma.amin(1),
             "gamma_most": gamma.amax(1),
@@ -322,15 +326,15 @@ def compare_with_law_of_layers(selected: Selected, norm: str, solve_named: Solve
     offsets = torch.where(some, -log_adjoint, 0.0)
     size = norm_of(norm).value(trained.path.W.nan_to_num(0.0))
     ratio = torch.where(trained.path.diverged | (size == 0), torch.nan, 1 / size)
-    law, found = _compare(selected, batch, norm, "law", offsets, ratio, solve_named)
+    law, findings = _compare(selected, batch, norm, "law", offsets, ratio, solve_named)
     seen = some & (trained.batch.mask.sum(-1) > 1)
     least = torch.where(seen, offsets, torch.inf).amin(1)
     most = torch.where(seen, offsets, -torch.inf).amax(1)
     statuses = zip(law.statuses, ratio.isnan().tolist(), strict=True)
-    return found | Findings(
+    return findings | Findings(
         {
             "adjoint_spread": (most - least).clamp(min=0) * ratio,
-            "law_status": ["" if lost else one.value for one, lost in statuses],
+            "law_status": ["" if lost else status.value for status, lost in statuses],
             "law_boundary": joint.boundary(batch, offsets, ratio, law),
         }
     )
@@ -351,5 +355,5 @@ def _compare(
     law = solve_named(svm, partial(joint.law, batch, tokens, offsets, r, norm))
     W = law.W.masked_fill(ratio.isnan()[:, None, None], torch.nan)
     weights = {f"{svm}_offsets": offsets, f"{svm}_ratio": r}
-    found = Findings(arrays=weights | arrays(svm, law))
-    return law, found | distance(f"one_minus_corr_{name}", selected.trained.path, W)
+    findings = Findings(arrays=weights | arrays(svm, law))
+    return law, findings | distance(f"one_minus_corr_{name}", selected.trained.path, W)

@@ -97,8 +97,10 @@ class _Attention(torch.autograd.Function):
             factor, half = _halved(context.scale)
             scaled, rest = q * 2.0**half, factor * 2.0**half  # q times a small scale may underflow
             parts = scaled @ K * rest, scaled.mT @ Q * rest, softmax.mT @ R, q
-        made = zip(parts, inputs, context.needs_input_grad[1:], strict=True)
-        return None, *(p.sum_to_size(x.shape).to(x.dtype) if need else None for p, x, need in made)
+        gradients = zip(parts, inputs, context.needs_input_grad[1:], strict=True)
+        return None, *(
+            p.sum_to_size(x.shape).to(x.dtype) if need else None for p, x, need in gradients
+        )
 
 
 def softmax_of(Q: Tensor, K: Tensor, bias: Tensor, scale: float) -> tuple[Tensor, Tensor]:
@@ -218,16 +220,16 @@ def attention(
         last = S - L if attn_mask.variant is CausalVariant.LOWER_RIGHT else 0
         attn_mask = query.new_ones(L, S, dtype=torch.bool).tril(last)
     named = {"query": query, "key": key, "value": value, "attn_mask": attn_mask}
-    given = [tensor for tensor in named.values() if tensor is not None]
-    for name, tensor in zip(named, given, strict=False):
+    tensors = [tensor for tensor in named.values() if tensor is not None]
+    for name, tensor in zip(named, tensors, strict=False):
         check_plain(name, tensor)
     if dropout_p or (is_causal and attn_mask is not None):
         must = "dropout_p must be 0, and attn_mask None where is_causal is True"
         raise ValueError(f"dropout_p={dropout_p}, is_causal={is_causal}: {must}")
-    if not _fit(*given):
-        found = ", ".join(f"{x.dtype} {tuple(x.shape)}" for x in given)
+    if not _fit(*tensors):
+        shapes = ", ".join(f"{x.dtype} {tuple(x.shape)}" for x in tensors)
         must = "floating point (..., L, E), (..., S, E), (..., S, Ev), or bool (..., L, S)"
-        raise ValueError(f"query, key, value, attn_mask: {found}; must be {must}; E, Ev, S > 0")
+        raise ValueError(f"query, key, value, attn_mask: {shapes}; must be {must}; E, Ev, S > 0")
     mask = query.new_zeros(1, 1) if attn_mask is None else attn_mask
     if is_causal:
         mask = query.new_ones(query.shape[-2], key.shape[-2], dtype=torch.bool).tril()

@@ -2,7 +2,7 @@
 
 from attnsvm.theory.convergence import convergence_types, direction_change
 from attnsvm.theory.hypotheses import (
-    OF_INSTANCES,
+    INSTANCE_HYPOTHESES,
     aligned_gradient,
     assumption_b1,
     assumption_b2,

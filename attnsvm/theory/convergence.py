@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -56,29 +57,25 @@ def convergence_types(
     """
     gamma = batch.scores()
     chosen = gamma.gather(2, selection.selected[..., None])
-    optimal = (selection.selected == selection.optimal).all(dim=1).tolist()
-    solution = solutions.get(norm or "")
-    statuses = [one.statuses for one in solutions.values()]  # feasibility is that of every norm
-    infeasible = [SvmStatus.infeasible in each for each in zip(*statuses, strict=True)]
-    found = [one.objective.isfinite().tolist() for one in solutions.values()]
-    cases = [
-        ("unsaturated", (~selection.saturated).tolist()),
-        ("infeasible", infeasible),
-        ("undecided", [not any(each) for each in zip(*found, strict=True)]),
-        ("global", optimal),
+    statuses = np.array([each.statuses for each in solutions.values()])  # feasible in all norms
+    separated = torch.stack([each.objective.isfinite() for each in solutions.values()]).any(0)
+    rules = [
+        ("unsaturated", ~selection.saturated),
+        ("infeasible", torch.from_numpy((statuses == SvmStatus.infeasible).any(0))),
+        ("undecided", ~separated),
+        ("global", (selection.selected == selection.optimal).all(1)),
     ]
+    solution = solutions.get(norm or "")
     if solution is None:
-        cases.append(("unknown", [True] * batch.B))
+        rules.append(("unknown", torch.ones(batch.B, dtype=torch.bool)))
     else:
         near = one_minus_correlation(path.W, solution.W) <= at_most
-        ended = near & (direction_change(path) <= at_most)
-        above = ((gamma < chosen) | ~solution.support).all(dim=2).all(dim=1)
-        undecided = [status is SvmStatus.undecided for status in solution.statuses]
-        cases += [
-            ("undecided", undecided),
-            ("local", above.tolist()),
-            ("not_local", ended.tolist()),
+        above = ((gamma < chosen) | ~solution.support).flatten(1).all(1)
+        undecided = np.array(solution.statuses) == SvmStatus.undecided
+        rules += [
+            ("undecided", torch.from_numpy(undecided)),
+            ("local", above),
+            ("not_local", near & (direction_change(path) <= at_most)),
         ]
-    types, where = zip(*cases, strict=True)
-    first = zip(*where, [True] * batch.B, strict=True)
-    return [(*types, "unsettled")[each.index(True)] for each in first]
+    types, where = zip(*rules, strict=True)
+    return list(np.select([V.cpu().numpy() for V in where], types, "unsettled").tolist())

@@ -52,7 +52,7 @@ def assumption_b2(batch: ProblemBatch) -> Verdicts:
     spread = (spread - torch.where(others, gamma, torch.inf).amin(-1)).clamp(min=0).amax(-1)
     differ = _positive(spread, _size(gamma))
     pairs = zip(differ, unique_optimum(batch), strict=True)
-    return [_and(None if one is None else not one, two) for one, two in pairs]
+    return [_and(None if first is None else not first, second) for first, second in pairs]
 
 
 def overparameterized(batch: ProblemBatch) -> Verdicts:
@@ -98,7 +98,7 @@ def _all_margins_one(problem: SvmProblem) -> list[bool | None]:
     equal = apart <= B1_TOLERANCE
     decided = equal | W.isfinite().flatten(1).all(1) | ray.isfinite().all(1)
     pairs = zip(equal.tolist(), decided.tolist(), strict=True)
-    return [one if known else None for one, known in pairs]
+    return [first if known else None for first, known in pairs]
 
 
 # --- Assumption D -----------------------------------------------------------------------------
@@ -117,15 +117,17 @@ def assumption_d(batch: ProblemBatch, norm: str = "frobenius") -> Verdicts:
     optimal, _ = optimal_tokens(batch)
     lists = [_one_apart(mask, best) for mask, best in zip(batch.mask, optimal, strict=True)]
     few = zip(optima.judged(batch, lists, norm), optimal, strict=True)
-    found: Verdicts = [False if _hides_nothing(*one) is False else None for one in few]
+    verdicts: Verdicts = [False if _hides_nothing(*pair) is False else None for pair in few]
     counts = optima.selection_counts(batch)
-    left = [k for k, holds in enumerate(found) if holds is None and counts[k] <= optima.SELECTIONS]
+    left = [
+        k for k, holds in enumerate(verdicts) if holds is None and counts[k] <= optima.SELECTIONS
+    ]
     if left:
         part = batch.take(torch.tensor(left, device=batch.X.device))
         lists = [optima.every_selection(mask) for mask in part.mask]
         for k, every in zip(left, optima.judged(part, lists, norm), strict=True):
-            found[k] = _hides_nothing(every, optimal[k])
-    return found
+            verdicts[k] = _hides_nothing(every, optimal[k])
+    return verdicts
 
 
 def _one_apart(mask: Tensor, optimal: Tensor) -> Tensor:
@@ -201,8 +203,8 @@ def order_preserving(batch: ProblemBatch) -> Verdicts:
         size = best.norm(dim=-1) * V.norm(dim=-2, keepdim=True)
         near = (best[:, :, 0] @ V).abs() <= ROUNDING * size
         kinked = (near.any(-1) & ~convex).any(-1).tolist()
-        below = [None if kink else one for one, kink in zip(below, kinked, strict=True)]
-    return [_and(one, two) for one, two in zip(below, unique, strict=True)]
+        below = [None if kink else first for first, kink in zip(below, kinked, strict=True)]
+    return [_and(first, second) for first, second in zip(below, unique, strict=True)]
 
 
 @own_settings()
@@ -212,7 +214,7 @@ def runner_up_local(batch: ProblemBatch, norm: str = "frobenius") -> Verdicts:
     They are the optimal ones, but of second highest score in the first sample.
     """
     tokens = runner_up(batch, optimal_tokens(batch)[0])
-    return [found.local[0] for found in optima.judged(batch, list(tokens[:, None]), norm)]
+    return [judged.local[0] for judged in optima.judged(batch, list(tokens[:, None]), norm)]
 
 
 # --- three-valued logic ---------------------------------------------------------------------------
@@ -236,15 +238,15 @@ def _size(gamma: Tensor) -> Tensor:
     return torch.where(gamma.isfinite(), gamma.abs(), 0.0).flatten(1).amax(1)
 
 
-def _and(one: bool | None, two: bool | None) -> bool | None:
-    if one is False or two is False:
+def _and(first: bool | None, second: bool | None) -> bool | None:
+    if first is False or second is False:
         return False
-    return None if one is None or two is None else True
+    return None if first is None or second is None else True
 
 
 # --- by name --------------------------------------------------------------------------------------
 
-OF_INSTANCES: dict[str, Callable[[ProblemBatch], Verdicts]] = {
+INSTANCE_HYPOTHESES: dict[str, Callable[[ProblemBatch], Verdicts]] = {
     hypothesis.__name__: hypothesis
     for hypothesis in (
         unique_optimum,

@@ -58,8 +58,8 @@ def law(
     batch: ProblemBatch, selected: Tensor, offsets: Tensor, ratio: Tensor, norm: str, **options: Any
 ) -> SvmSolution[Tensor]:
     """Return the law of offsets gamma (B, n) and ratios (B,) at the selected tokens (B, n)."""
-    given = batch.X, batch.Z, selected, norm, batch.mask
-    return solve_svm(*given, offsets=offsets, ratio=ratio, **options)
+    arguments = batch.X, batch.Z, selected, norm, batch.mask
+    return solve_svm(*arguments, offsets=offsets, ratio=ratio, **options)
 
 
 def weights(gamma: Tensor, ratio: Tensor) -> tuple[Tensor, Tensor]:
@@ -79,8 +79,8 @@ def boundary(
     separated = batch.mask.sum(-1) > 1
     least = torch.where(separated, gamma, torch.inf).amin(1)
     taken = (ratio * solution.objective)[:, None] * (gamma - least[:, None])
-    found = (1 - taken).abs().masked_fill(~separated, torch.inf).amin(1)
-    return found.masked_fill(~found.isfinite(), torch.nan)
+    nearest = (1 - taken).abs().masked_fill(~separated, torch.inf).amin(1)
+    return nearest.masked_fill(~nearest.isfinite(), torch.nan)
 
 
 # --- the ratio r ----------------------------------------------------------------------------------

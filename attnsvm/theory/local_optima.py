@@ -102,12 +102,12 @@ def local_optima(
         for mask, every, ends in zip(batch.mask, complete, reached, strict=True)
     ]
     result = []
-    for found, every, ends in zip(judged(batch, lists, norm), complete, reached, strict=True):
-        kept = [k for k, one in enumerate(found.local) if one is not False]
-        index = torch.tensor(kept, dtype=torch.long, device=found.tokens.device)
-        tokens, local = found.tokens[index], [found.local[k] for k in kept]
+    for listed, every, ends in zip(judged(batch, lists, norm), complete, reached, strict=True):
+        kept = [k for k, verdict in enumerate(listed.local) if verdict is not False]
+        index = torch.tensor(kept, dtype=torch.long, device=listed.tokens.device)
+        tokens, local = listed.tokens[index], [listed.local[k] for k in kept]
         share = (ends[None] == tokens[:, None]).all(-1).double().mean(-1).cpu()  # NaN of none
-        chosen = found.solution[index], local, found.optimal[index], every, share
+        chosen = listed.solution[index], local, listed.optimal[index], every, share
         result.append(LocalOptima(tokens, *chosen))
     return result
 
@@ -117,23 +117,23 @@ def judged(batch: ProblemBatch, lists: list[Tensor], norm: str | Norm) -> Iterat
 
     Instances are solved together, up to `AT_ONCE` selections.
     """
-    first, scores = 0, batch.scores()
-    while first < batch.B:
-        last = first + 1
-        while last < batch.B and sum(map(len, lists[first : last + 1])) <= AT_ONCE:
-            last += 1
-        sizes = [len(one) for one in lists[first:last]]
-        place = torch.arange(first, last).repeat_interleave(torch.tensor(sizes)).to(batch.X.device)
-        tokens, gamma = torch.cat(lists[first:last]), scores[place]
+    scores, size = batch.scores(), max(1, AT_ONCE // max(1, *map(len, lists)))
+    for first in range(0, batch.B, size):
+        part = lists[first : first + size]
+        counts = [len(tokens) for tokens in part]
+        place = (first + torch.arange(len(part))).repeat_interleave(torch.tensor(counts))
+        place = place.to(batch.X.device)
+        tokens, gamma = torch.cat(part), scores[place]
         solution = solve_svm(batch.X[place], batch.Z[place], tokens, norm, batch.mask[place])
         chosen = gamma.gather(2, tokens[..., None])
         above = ((gamma < chosen) | ~solution.support).flatten(1).all(1).tolist()
-        local = [feasible(one) and up for one, up in zip(solution.statuses, above, strict=True)]
+        local = [
+            feasible(status) and up for status, up in zip(solution.statuses, above, strict=True)
+        ]
         optimal = (chosen[..., 0] == gamma.amax(-1)).all(1)
-        for end, size in zip(itertools.accumulate(sizes), sizes, strict=True):
-            at, share = slice(end - size, end), torch.full((size,), torch.nan).double()
+        for end, count in zip(itertools.accumulate(counts), counts, strict=True):
+            at, share = slice(end - count, end), torch.full((count,), torch.nan).double()
             yield LocalOptima(tokens[at], solution[at], local[at], optimal[at], True, share)
-        first = last
 
 
 def feasible(status: SvmStatus) -> bool | None:
@@ -160,6 +160,6 @@ def _reached(batch: ProblemBatch, starts: int, parameterization: str, steps: int
     seeds = torch.arange(starts, device=batch.X.device).repeat(batch.B)
     several = dataclasses.replace(batch.take(index), seeds=seeds)
     path = train(several, parameterization, steps=steps, record_every=steps)
-    found = select_tokens(several, path)
-    ends = torch.where(found.saturated[:, None], found.selected, -1)
+    selection = select_tokens(several, path)
+    ends = torch.where(selection.saturated[:, None], selection.selected, -1)
     return list(ends.reshape(batch.B, starts, batch.n))

@@ -11,6 +11,7 @@ from attnsvm.head import Linear, Quadratic, Relu
 from attnsvm.linalg import own_settings
 from attnsvm.problem import ProblemBatch
 from attnsvm.svm import finite_part
+from attnsvm.svm.equalities import restoring
 
 Array = NDArray[np.float64]
 
@@ -49,10 +50,10 @@ def optimal_mixture(batch: ProblemBatch) -> Tensor:
     if type(head) is Relu:
         mixture[concave] = torch.nan
     elif isinstance(head, Quadratic) and head.lam > 0:
-        given = batch.X.cpu().numpy(), batch.mask.cpu().numpy()
+        arrays = batch.X.cpu().numpy(), batch.mask.cpu().numpy()
         v = batch.head_parameters["v"].cpu().numpy()
         for b, i in concave.nonzero().tolist():
-            best = _best_mixture(given[0][b, i], v[b], head.lam, given[1][b, i])
+            best = _best_mixture(arrays[0][b, i], v[b], head.lam, arrays[1][b, i])
             mixture[b, i] = torch.from_numpy(best).to(mixture)
     unknown = mixture.isnan().flatten(1).any(1)
     return torch.where(unknown[:, None, None], torch.nan, mixture)
@@ -77,10 +78,10 @@ def _best_mixture(X: Array, v: Array, lam: float, admissible: NDArray[np.bool_])
         return np.where(admissible, (s @ g - g) / unit, np.inf)
 
     scores = np.where(admissible, X @ v - lam * np.square(X).sum(1), -np.inf)
-    one = np.zeros(len(X))
-    one[scores.argmax()] = 1.0
-    if (slack(one)[one == 0] >= CLEAR).all():
-        return one
+    single = np.zeros(len(X))
+    single[scores.argmax()] = 1.0
+    if (slack(single)[single == 0] >= CLEAR).all():
+        return single
     A = 2 * lam * X[admissible] - v
     A = A / (np.abs(A).max() or 1.0)
     u, _ = nnls(np.vstack([A.T, np.ones(len(A))]), np.append(np.zeros(A.shape[1]), 1.0))
@@ -102,30 +103,26 @@ def finite_part_distance(batch: ProblemBatch, mixture: Tensor) -> Callable[[Tens
     """Return the map of W (B, d, d) to ||P W - W_fin||_F / ||W_fin||_F, (B,), of given mixtures.
 
     W_fin = argmin ||W||_F  s.t.  (x_it - x_iu)^T W z_i = log(s_it / s_iu)  for t, u attended. It is
-    the projection P of every W that meets these equations on the span of their rows. Of residuals r
-    of the equations of any W, ||P W - W_fin||_F^2 = r^T G^-1 r, G = (D D^T) o (Z Z^T).
+    the projection P of every W that meets these equations on the span of their rows, so that
+    P W - W_fin is the step from the nearest point where they hold to W.
 
     The distance is NaN where the mixture s, (B, n, T), is, where all log-ratios are below 1e-6, and
     where the equations are not independent.
     """
     known = ~mixture.isnan().flatten(1).any(1)
-    one = torch.zeros_like(mixture).scatter(2, batch.mask.to(mixture).argmax(2, True), 1.0)
-    s = torch.where(known[:, None, None], mixture, one)
+    single = torch.zeros_like(mixture).scatter(2, batch.mask.to(mixture).argmax(2, True), 1.0)
+    s = torch.where(known[:, None, None], mixture, single)
     problem = finite_part(batch.X, batch.Z, s > 0, s.log(), batch.mask)
-    rows = problem.equality
+    rows, restored = problem.equality, restoring(problem)
     D, Q = (torch.where(rows[..., None], V, 0.0) for V in (problem.D, problem.queries))
     gram = (D @ D.mT) * (Q @ Q.mT)
     trace = gram.diagonal(dim1=1, dim2=2).sum(1)
     padded = gram + torch.diag_embed(torch.where(rows, 0.0, trace[:, None]))
-    least = torch.linalg.eigvalsh(padded).amin(1)
-    defined = known & (problem.h.abs().amax(1) >= CLEAR) & (least > INDEPENDENT * trace)
-    factor, _ = torch.linalg.cholesky_ex(padded)
+    independent = torch.linalg.eigvalsh(padded).amin(1) > INDEPENDENT * trace
+    defined = known & (problem.h.abs().amax(1) >= CLEAR) & independent
 
-    def size(r: Tensor) -> Tensor:
-        return (r * torch.cholesky_solve(r[..., None], factor)[..., 0]).sum(1).clamp(min=0).sqrt()
+    def missed(W: Tensor) -> Tensor:
+        return (restored(W) - W).flatten(1).norm(dim=1)
 
-    def apart(W: Tensor) -> Tensor:
-        missed = torch.where(rows, problem.margins(W) - problem.h, 0.0)
-        return torch.where(defined, size(missed) / size(problem.h), torch.nan)
-
-    return apart
+    size = missed(batch.X.new_zeros(batch.B, batch.d, batch.d))
+    return lambda W: torch.where(defined, missed(W) / size, torch.nan)

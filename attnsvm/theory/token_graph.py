@@ -91,7 +91,7 @@ def priority_graphs(batch: ProblemBatch) -> list[PriorityGraph]:
     being one; edges go from the label of a sample, its token of best score, to all of its tokens.
     """
     arrays = (V.cpu() for V in (batch.X, batch.Z, optimal_tokens(batch)[0], batch.mask))
-    return [PriorityGraph.of(*one) for one in zip(*arrays, strict=True)]
+    return [PriorityGraph.of(*instance) for instance in zip(*arrays, strict=True)]
 
 
 @own_settings()
@@ -102,8 +102,8 @@ def label_components(batch: ProblemBatch) -> tuple[Tensor, Tensor]:
     all equalities follow from theirs), and the first of equal tokens below a component.
     """
     graphs, device = priority_graphs(batch), batch.X.device
-    inside = torch.stack([one.inside for one in graphs])
-    return inside.to(device), torch.stack([one.kept() for one in graphs]).to(device)
+    inside = torch.stack([graph.inside for graph in graphs])
+    return inside.to(device), torch.stack([graph.kept() for graph in graphs]).to(device)
 
 
 FLAT = 1e-7
@@ -155,15 +155,15 @@ class RiskInside:
 
         batch, forward = self.risk.batch, self.risk.forward(self._variables(w))
         *_, q, scale = self.risk.gradient(self._variables(w), forward).of_logits
-        found, size = [], (q.abs() * scale.exp()[:, None, None]).cpu()
+        falling, size = [], (q.abs() * scale.exp()[:, None, None]).cpu()
         several = (several & (batch.has_query > 0)[..., None]).cpu()
         for graph, own, among in zip(priority_graphs(batch), size, several, strict=True):
             to = graph.nodes.gather(1, own.argmax(1, keepdim=True)).expand_as(own)
             ends, shape = (to.flatten(), graph.nodes.flatten()), 2 * (len(graph.component),)
             held = coo_array((own.flatten(), ends), shape).tocsr()  # adds what occurs twice
             part = torch.from_numpy(csgraph.connected_components(held > FLAT, directed=False)[1])
-            found.append((part[graph.nodes] != part[graph.labels][:, None])[among].any())
-        return torch.stack(found)
+            falling.append((part[graph.nodes] != part[graph.labels][:, None])[among].any())
+        return torch.stack(falling)
 
     def _variables(self, w: Tensor) -> tuple[Tensor]:
         return (w.view(len(w), -1, self.risk.batch.d),)

@@ -32,8 +32,8 @@ def test_training_and_svm_are_those_of_a_linear_layer_with_cross_entropy(data, s
     assert all(getattr(same, name).equal(getattr(batch, name)) for name in "XZY")
     path = train(same, optimizer="gd", loss="cross_entropy", lr=0.5, steps=200, init="zero")
     labels = batch.scores().argmax(-1)
-    found = solve_svm(batch.X, batch.Z, labels).objective
-    for W, x, y, objective in zip(path.W, batch.Z[:, :, :d], labels, found, strict=True):
+    least_norms = solve_svm(batch.X, batch.Z, labels).objective
+    for W, x, y, objective in zip(path.W, batch.Z[:, :, :d], labels, least_norms, strict=True):
         layer = torch.nn.Linear(d, K, bias=False, dtype=torch.float64)
         torch.nn.init.zeros_(layer.weight)
         sgd = torch.optim.SGD(layer.parameters(), lr=0.5)
@@ -53,13 +53,13 @@ def test_training_and_svm_are_those_of_a_linear_layer_with_cross_entropy(data, s
 @pytest.mark.parametrize(("d", "compatible"), [(8, True), (3, False)])
 def test_the_finite_part_has_the_log_odds_of_the_labels_where_some_weights_do(d, compatible):
     batch = sample("contexts", n=60, K=4, d=d, contexts=6, support=3, trials=4)
-    found = separate_components(batch, Log(), ["frobenius"], lambda _, compute: compute())
-    arrays = found.findings.arrays | {"Z": batch.Z, "scores": batch.scores()}
+    separated = separate_components(batch, Log(), ["frobenius"], lambda _, compute: compute())
+    arrays = separated.findings.arrays | {"Z": batch.Z, "scores": batch.scores()}
     missed = odds_missed({name: np.asarray(array) for name, array in arrays.items()})
-    for Z, scores, W, b in zip(batch.Z, batch.scores(), found.finite["frobenius"].W, missed):  # noqa: B905
+    for Z, scores, W, b in zip(batch.Z, batch.scores(), separated.finite["frobenius"].W, missed):  # noqa: B905
         odds = [(W @ z)[:4] - scores[(z == Z).all(-1), :4].sum(0).log() for z in Z]
-        finite = [one[one.isfinite()] for one in odds]
-        assert b == pytest.approx(max(float(one.max() - one.min()) for one in finite), abs=1e-6)
+        finite = [logs[logs.isfinite()] for logs in odds]
+        assert b == pytest.approx(max(float(logs.max() - logs.min()) for logs in finite), abs=1e-6)
     assert ((missed < 1e-6) if compatible else (missed > 1e-2)).all()
 
 
@@ -69,8 +69,8 @@ def test_points_are_of_the_kind_that_is_asked_for_and_separable():
     size = signs.Z.abs() * 5**0.5
     torch.testing.assert_close(size, size[..., :1].expand_as(size), rtol=1e-15, atol=0)
     assert 0.5 <= size.min() < 0.6 < 1.4 < size.max() <= 1.5
-    found = solve_svm(signs.X, signs.Z, signs.scores().argmax(-1))
-    assert {one.value for one in found.statuses} == {"solved"}
+    solution = solve_svm(signs.X, signs.Z, signs.scores().argmax(-1))
+    assert {status.value for status in solution.statuses} == {"solved"}
     plain, long = (sample("classes", n=9, d=8, margin=0.0, condition=c).Z for c in (1.0, 1e4))
     spectrum = torch.tensor([10 ** (-2 * k / 7) for k in range(8)], dtype=torch.float64)
     torch.testing.assert_close(long, plain * spectrum, rtol=1e-14, atol=0)
@@ -105,14 +105,14 @@ def test_points_of_a_file_are_infeasible_if_nothing_separates_them_and_named_if_
     batch, y = sample("file", model="linear", path=path), torch.tensor([[0, 0, 1, 1]])
     assert batch.scores().argmax(-1).equal(y)
     assert solve_svm(batch.X, batch.Z, y).statuses[0].value == "infeasible"
-    words = ("model=linear", "loss=cross_entropy", "data=file", f"data.path={path}", "trials=1")
+    words = f"model=linear loss=cross_entropy data=file data.path={path} trials=1"
     counted = {"optimal": "infeasible", "top": "unsaturated"}
     for selection, status in counted.items():
-        found = run(composed(*words, f"selection={selection}", "optimizer.steps=20"))
-        assert found.trials["status"].tolist() == [status]
+        result = run(composed(words, f"selection={selection}", "optimizer.steps=20"))
+        assert result.trials["status"].tolist() == [status]
     np.savez(path, X=np.zeros((4, 2)), y=XOR["y"])  # no W changes anything: no risk falls
-    found = separate_components(sample("file", path=path), Log(), ["frobenius"], lambda _, f: f())
-    assert marked([OK], found.exclusions)[0][0] == "unconstrained"
+    result = separate_components(sample("file", path=path), Log(), ["frobenius"], lambda _, f: f())
+    assert marked([OK], result.exclusions)[0][0] == "unconstrained"
     for message, change in BAD.items():
         np.savez(path, **XOR | change)
         with pytest.raises(ConfigError, match=message):

@@ -25,18 +25,18 @@ def test_token_ids_are_the_arrays_of_their_embeddings(tmp_path, head):
     ids, mask = IDS["ids"].copy(), np.array([[1, 1, 1], [1, 1, 0]])
     ids[1, 2] = -1
     inverse, y = np.linalg.pinv(EMBEDDINGS).T, IDS["next"]
-    given = "vocabulary" if isinstance(head, Vocabulary) else "linear"
+    option = "vocabulary" if isinstance(head, Vocabulary) else "linear"
     for C, more in ((inverse, {}), (EMBEDDINGS, {"C": EMBEDDINGS})):
-        one = of_ids(tmp_path, given, ids=ids, mask=mask, E=EMBEDDINGS, **more)
+        batch = of_ids(tmp_path, option, ids=ids, mask=mask, E=EMBEDDINGS, **more)
         X = torch.from_numpy(EMBEDDINGS[[[0, 1, 4], [4, 2, 0]]])[None]
         C, Z = torch.tensor(C), torch.from_numpy(EMBEDDINGS[[4, 2]])[None]
         Y, admissible = torch.ones(1, 2).double(), torch.from_numpy(mask).bool()[None]
         parameters = head.of_labels(C, torch.from_numpy(y)[None])
         must = ProblemBatch(X, Z, Y, admissible, head, parameters, torch.tensor([8]))
-        assert type(one.head) is type(head)
+        assert type(batch.head) is type(head)
         for name in ("X", "Z", "Y", "mask", "seeds"):
-            assert getattr(one, name).equal(getattr(must, name)), name
-        torch.testing.assert_close(one.scores(), must.scores(), rtol=1e-13, atol=1e-15)
+            assert getattr(batch, name).equal(getattr(must, name)), name
+        torch.testing.assert_close(batch.scores(), must.scores(), rtol=1e-13, atol=1e-15)
     two = of_ids(
         tmp_path, ids=np.stack([ids] * 2), next=np.stack([y] * 2), mask=np.stack([mask] * 2)
     )
@@ -46,26 +46,26 @@ def test_token_ids_are_the_arrays_of_their_embeddings(tmp_path, head):
 WIDE = [[1.0, 0, 0], [0, 1, 0], [0, 0, 1], [1, 2, 3], [3, 2, 2]]
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"next": [1, 0]}, "next: label 0 of sequence 1 of instance 0; must be one of .* 2, 4"),
-        ({"next": [1, 2.5]}, "next: 2.5; must be whole numbers"),
-        ({"next": [[1, 2]]}, r"next: shape \(1, 1, 2\); must be \(1, 2\)"),
-        ({"ids": [[0, 1, 4], [4, 2, -1]]}, "ids: -1; must be whole numbers >= 0 and < 1024"),
-        ({"ids": [[0, 1, 4], [4, 2, np.nan]]}, "ids: nan; must be whole numbers"),
-        ({"ids": [[0, 1, 4], [4, 2, 1024]]}, "ids: 1024; .*< 1024"),
-        ({"ids": [0, 1]}, r"ids: shape \(2,\); must be \(B, n, T\) or \(n, T\)"),
-        ({"E": np.eye(4)}, "ids: 4; must be whole numbers >= 0 and < 4, the rows of E"),
-        ({"E": np.eye(K)[[0, 1, 2, 1, 4]]}, "E: rows 1 and 3 are equal; must be different"),
-        ({"E": WIDE}, "E: 5 rows of rank 3; must be linearly independent, or the file must have C"),
-        ({"E": WIDE, "C": np.ones((5, 4))}, r"C: shape \(5, 4\); must be \(5, 3\)"),
-        ({"E": [1.0, 1.0, 1.0]}, r"E: shape \(3,\); must be \(K, d\)"),
-        ({"X": np.ones((1, 1, 1, 2))}, r"unknown array X; must be ids \| next \| E \| C \| mask"),
-        ({"mask": [[1, 1, 1], [0, 0, 0]]}, "mask: every sample must have"),
-        ({"head": "quadratic"}, "head, model: must be linear .* with data=file with ids"),
-    ],
-)
-def test_bad_token_ids_are_named(tmp_path, changed, message):
+BAD = {
+    "next: label 0 of sequence 1 of instance 0; must be one of .* 2, 4": {"next": [1, 0]},
+    "next: 2.5; must be whole numbers": {"next": [1, 2.5]},
+    r"next: shape \(1, 1, 2\); must be \(1, 2\)": {"next": [[1, 2]]},
+    "ids: -1; must be whole numbers >= 0 and < 1024": {"ids": [[0, 1, 4], [4, 2, -1]]},
+    "ids: nan; must be whole numbers": {"ids": [[0, 1, 4], [4, 2, np.nan]]},
+    "ids: 1024; .*< 1024": {"ids": [[0, 1, 4], [4, 2, 1024]]},
+    r"ids: shape \(2,\); must be \(B, n, T\) or \(n, T\)": {"ids": [0, 1]},
+    "ids: 4; must be whole numbers >= 0 and < 4, the rows of E": {"E": np.eye(4)},
+    "E: rows 1 and 3 are equal; must be different": {"E": np.eye(K)[[0, 1, 2, 1, 4]]},
+    "E: 5 rows of rank 3; must be linearly independent, or the file must have C": {"E": WIDE},
+    r"C: shape \(5, 4\); must be \(5, 3\)": {"E": WIDE, "C": np.ones((5, 4))},
+    r"E: shape \(3,\); must be \(K, d\)": {"E": np.ones(3)},
+    r"unknown array X; must be ids \| next \| E \| C \| mask": {"X": np.ones((1, 1, 1, 2))},
+    "mask: every sample must have": {"mask": [[1, 1, 1], [0, 0, 0]]},
+    "head, model: must be linear .* with data=file with ids": {"head": "quadratic"},
+}
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_bad_token_ids_are_named(tmp_path, message):
     with pytest.raises(ConfigError, match=message):
-        of_ids(tmp_path, **changed)
+        of_ids(tmp_path, **BAD[message])

@@ -109,14 +109,14 @@ def test_other_heads_and_models_are_refused():
     ):
         with pytest.raises(ConfigError, match="with data=pretrained"):
             data().sample(head, model, 1, 0)
-    for typed, told in (
+    for typed, message in (
         ("optimizer.init=pretrained", "optimizer.init=pretrained: data must be pretrained"),
         ("data=pretrained data.T=1", "data.T=1: must be"),
         ("data=pretrained data.T=2 data.sinks=false", "data.T=2: must be >= 3"),
         ("data=pretrained data.control=no", "data.control=no: "),
         ("data=pretrained data.scores=model", r"scores.*attended \| loss"),
     ):
-        with pytest.raises(ConfigError, match=told):
+        with pytest.raises(ConfigError, match=message):
             composed(typed)
     with pytest.raises(ConfigError, match="data must be pretrained"):
         experiment.check(composed("probe=[other_heads]"))
@@ -152,8 +152,8 @@ def test_a_run_measures_the_head_as_it_is(record):
     for norm in ("frobenius", "nuclear"):
         solution = attnsvm.solve_svm(batch.X, batch.Z, selected, norm)
         correlations = torch.stack([attnsvm.correlation(W[:, h], solution.W) for h in range(3)])
-        found = values(trials[f"one_minus_corr_{norm}"])
-        torch.testing.assert_close(1 - found, correlations[0], rtol=1e-6, atol=1e-9)
+        measured = values(trials[f"one_minus_corr_{norm}"])
+        torch.testing.assert_close(1 - measured, correlations[0], rtol=1e-6, atol=1e-9)
         others = values(trials[f"other_heads_{norm}"])
         torch.testing.assert_close(others, correlations[1:].mean(0), rtol=1e-6, atol=1e-9)
     logits = torch.einsum("bntd,bde,bne->bnt", batch.X, W[:, 0], batch.Z)
@@ -194,8 +194,8 @@ def test_any_basis_of_the_rows_is_right(record, tmp_path):
 
 def test_other_heads_are_measured_without_what_the_attended_tokens_fix():
     """With selection=multi: against the projection of each head by its definition."""
-    found = experiment.run(run_of_tiny(GEN_SVM, "trials=2"))
-    W, at = drawn(2, at_head=0).weights.numpy(), found.solutions
+    measured = experiment.run(run_of_tiny(GEN_SVM, "trials=2"))
+    W, at = drawn(2, at_head=0).weights.numpy(), measured.solutions
     for b in range(2):
         parts = [
             np.outer(x - X[inside][0], z).ravel()
@@ -209,7 +209,7 @@ def test_other_heads_are_measured_without_what_the_attended_tokens_fix():
             others = others - others @ E.T @ E
         mm = at["frobenius_W"][b].ravel()
         correlations = others @ mm / np.linalg.norm(others, axis=1) / np.linalg.norm(mm)
-        value = found.trials["other_heads_frobenius"][b]
+        value = measured.trials["other_heads_frobenius"][b]
         assert value == pytest.approx(correlations.mean(), abs=1e-9)
     assert any(len(a) for a in at["attended"])
 

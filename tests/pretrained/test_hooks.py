@@ -78,8 +78,8 @@ LATER = torch.full((5, 5), -torch.inf, dtype=torch.float64).triu(1)
 
 def fused(Q: torch.Tensor, K: torch.Tensor, **options: Any) -> torch.Tensor:
     """Return logits whose softmax is what torch's fused attention gives."""
-    one = torch.eye(K.shape[-2], dtype=K.dtype).expand(*K.shape[:2], -1, -1)
-    return F.scaled_dot_product_attention(Q, K, one, **options).log()
+    identity = torch.eye(K.shape[-2], dtype=K.dtype).expand(*K.shape[:2], -1, -1)
+    return F.scaled_dot_product_attention(Q, K, identity, **options).log()
 
 
 READ: dict[str, Any] = {
@@ -244,12 +244,12 @@ def test_heads_of_models_of_transformers(kind, sizes):
         expected = network(IDS, output_attentions=True).attentions
         single = kind == "GPTNeo" or dtype == torch.float32  # its logits are always float32
         for layer, attention in zip(layers.values(), expected, strict=True):
-            found = attention_of(layer) - attention.double()
-            assert found.abs().amax() <= (1e-6 if single else 1e-14)
+            error = attention_of(layer) - attention.double()
+            assert error.abs().amax() <= (1e-6 if single else 1e-14)
 
 
 @pytest.mark.parametrize(
-    ("kind", "sizes", "told"),
+    ("kind", "sizes", "message"),
     [
         ("GPTBigCode", GPT2 | {"multi_query": False}, "not the softmax"),  # another order of rows
         ("GPT2", GPT2 | {"scale_attn_by_inverse_layer_idx": True}, "h.1.attn: .*not the softmax"),
@@ -257,6 +257,6 @@ def test_heads_of_models_of_transformers(kind, sizes):
         pytest.param("GPTBigCode", GPT2, "not the softmax", marks=pytest.mark.full),
     ],
 )
-def test_models_of_transformers_with_other_attention_are_refused(kind, sizes, told):
-    with pytest.raises(ConfigError, match=told):
+def test_models_of_transformers_with_other_attention_are_refused(kind, sizes, message):
+    with pytest.raises(ConfigError, match=message):
         attnsvm.heads_of(of_transformers(kind, sizes), IDS)

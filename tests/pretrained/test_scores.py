@@ -74,9 +74,9 @@ def test_scores_are_derivatives_of_the_loss_in_the_attention(kind, at_layer):
     assert gamma.shape == (N, HEADS, T, T)
     step = 1e-5
     for head, query, token in ((0, 2, 1), (1, 4, 4), (2, 1, 0)):
-        given = kind, tokens, targets, at_layer, head, query, token
+        place = kind, tokens, targets, at_layer, head, query, token
         with torch.no_grad():
-            slope = (losses_with(*given, step) - losses_with(*given, -step)) / (2 * step)
+            slope = (losses_with(*place, step) - losses_with(*place, -step)) / (2 * step)
         torch.testing.assert_close(-slope, gamma[:, head, query, token], rtol=1e-6, atol=1e-9)
 
 
@@ -118,14 +118,14 @@ MOVING = ("queries", "tokens")
 def test_shares_are_those_of_samples_by_definition(selection):
     few = "selection=multi selection.attended=0.4 selection.negligible=0.4"
     chosen = few if selection == "multi" else ""
-    found = experiment.run(composed(*overrides("bert"), chosen))
+    record = experiment.run(composed(*overrides("bert"), chosen))
     batch = Pretrained(str(tiny("bert")), None, 0, 2, 3, 4, True, "none", "loss").sample(
         Linear(), CrossAttention(), 3, 0
     )
-    gamma, at = batch.scores().numpy(), found.solutions
+    gamma, at = batch.scores().numpy(), record.solutions
     attended = at["attended"] if selection == "multi" else np.zeros((3, 3, 4), dtype=bool)
     several = (attended.sum(2) > 1).any(1)
-    for b, trial in found.trials.iterrows():
+    for b, trial in record.trials.iterrows():
         selected = at["selected"][b]
         assert (gamma[b] == gamma[b].max(1, keepdims=True)).sum() == 3  # no two are the best
         best = np.mean(gamma[b].argmax(1) == selected)

@@ -19,13 +19,13 @@ from tests.kkt import normal
 from tests.test_loss import exact
 
 
-def snapshot(W, batch=None, **given):
+def snapshot(W, batch=None, **changed):
     W = torch.as_tensor(W, dtype=torch.float64)
     B, d = W.shape[0], W.shape[-1]
     batch = attnsvm.sample(n=2, T=3, d=d, trials=B) if batch is None else batch
     fields = {"K": None, "Q": None, "softmax": torch.full((B, 2, 3), 1 / 3).double()}
     fields |= {"selected": torch.zeros(B, 2, dtype=torch.int64), "loss": Logistic()}
-    return probes.Snapshot(batch=batch, step=0, W=W, **{**fields, "solutions": {}, **given})
+    return probes.Snapshot(batch=batch, step=0, W=W, **{**fields, "solutions": {}, **changed})
 
 
 def test_ranks_in_closed_form():
@@ -37,19 +37,19 @@ def test_ranks_in_closed_form():
     )
     rotated = torch.linalg.qr(normal(3, 3)).Q @ W
     for matrices in (W, rotated, 1e200 * W, 1e-200 * W):
-        found = probes.Rank(threshold=0.1).measure(snapshot(matrices))
-        assert found["effective"][:3].tolist() == [3, 1, 2]
-        torch.testing.assert_close(found["stable"][:3], torch.tensor([3, 1, 1.2501]).double())
-        assert found["effective"][3].isnan()
-        assert found["stable"][3].isnan()
+        measured = probes.Rank(threshold=0.1).measure(snapshot(matrices))
+        assert measured["effective"][:3].tolist() == [3, 1, 2]
+        torch.testing.assert_close(measured["stable"][:3], torch.tensor([3, 1, 1.2501]).double())
+        assert measured["effective"][3].isnan()
+        assert measured["stable"][3].isnan()
     assert probes.Rank(threshold=0.001).measure(snapshot(W))["effective"][2] == 3
 
 
 def test_entropy_in_closed_form():
     s = torch.tensor([[[1.0, 0, 0], [0.25, 0.5, 0.25]], [[1 / 3] * 3] * 2], dtype=torch.float64)
-    found = probes.Entropy().measure(snapshot(normal(2, 4, 4), softmax=s))
+    measured = probes.Entropy().measure(snapshot(normal(2, 4, 4), softmax=s))
     for name, of_first in (("mean", 0.75 * math.log(2)), ("max", 1.5 * math.log(2))):
-        torch.testing.assert_close(found[name], torch.tensor([of_first, math.log(3)]).double())
+        torch.testing.assert_close(measured[name], torch.tensor([of_first, math.log(3)]).double())
 
 
 @pytest.mark.parametrize("name", ["frobenius", "spectral", "max", "nuclear"])
@@ -61,13 +61,13 @@ def test_the_gap_in_a_ball_bounds_the_risk_above_that_of_every_point_in_it(name)
     risk, norm = Risk(batch, W(), Log()), norm_of(name)
     for V in (path.W, path.W + normal(4, 3, 3)):
         state = snapshot(V, batch, softmax=path.softmax[:, -1], loss=Log())
-        found = probes.Constrained().measure(state)
-        assert found[f"size_{name}"].equal(norm.value(V))
-        assert (found[name] < 1e-6).all() == (name == "frobenius" and V is path.W)
+        measured = probes.Constrained().measure(state)
+        assert measured[f"size_{name}"].equal(norm.value(V))
+        assert (measured[name] < 1e-6).all() == (name == "frobenius" and V is path.W)
         forward = risk.forward((V,))
         gradient = risk.gradient((V,), forward)
         steepness = norm.dual.value(gradient.parts[0]) * gradient.log_scales[0].exp()
-        most = found[name] * steepness * norm.value(V)
+        most = measured[name] * steepness * norm.value(V)
         for _ in range(20):
             other = normal(4, 3, 3)
             other = other * (norm.value(V) / norm.value(other))[:, None, None]
@@ -79,14 +79,14 @@ def test_attention_to_components_in_closed_form():
     """All tokens are in the component of the label, or the label alone."""
     batch = attnsvm.sample("token_graph", n=1, T=2, K=3, d=3, trials=30)
     s = torch.tensor([0.25, 0.75]).double().expand(30, 1, 2)
-    found = probes.TokenGraph().measure(snapshot(normal(30, 3, 3), batch, softmax=s))
+    measured = probes.TokenGraph().measure(snapshot(normal(30, 3, 3), batch, softmax=s))
     equal = (batch.X[:, 0, 0] == batch.X[:, 0, 1]).all(1)
     label = s[:, 0].gather(1, batch.scores()[:, 0].argmax(1, keepdim=True))[:, 0]
-    assert found["attention"].equal(torch.where(equal, 1.0, label))
-    assert found["components"].equal(2.0 - equal.double())
-    assert found["edges"].equal(1.0 - equal.double())
+    assert measured["attention"].equal(torch.where(equal, 1.0, label))
+    assert measured["components"].equal(2.0 - equal.double())
+    assert measured["edges"].equal(1.0 - equal.double())
     assert 0 < equal.double().mean() < 1
-    assert found["largest"].eq(1).all()
+    assert measured["largest"].eq(1).all()
 
 
 def test_distance_in_closed_form(tmp_path):
@@ -95,10 +95,10 @@ def test_distance_in_closed_form(tmp_path):
     W = torch.tensor(rows).reshape(5, 2, 2)
     probe = probes.Distance(str(tmp_path / "M.npy"))
     probe.check(2)
-    found = probe.measure(snapshot(W))["direction"]
+    measured = probe.measure(snapshot(W))["direction"]
     expected = [0, math.sqrt(2), 2, math.sqrt(2 - math.sqrt(2))]
-    torch.testing.assert_close(found[:4], torch.tensor(expected).double())
-    assert found[4].isnan()
+    torch.testing.assert_close(measured[:4], torch.tensor(expected).double())
+    assert measured[4].isnan()
     with pytest.raises(ConfigError, match=r"shape \(2, 2\); must be \(3, 3\)"):
         probe.check(3)
 
@@ -128,11 +128,11 @@ def test_balance_in_closed_form():
     Q[1] *= 2  # ||K^T K - 4 K^T K|| / (2 ||K||^2)
     K[2] = 0
     for scale in (1, 1e120):
-        given = {"K": scale * K, "Q": scale * Q}
-        found = probes.Balance().measure(snapshot(K @ Q.mT, **given))["gap"]
+        factors = {"K": scale * K, "Q": scale * Q}
+        gap = probes.Balance().measure(snapshot(K @ Q.mT, **factors))["gap"]
         size = (K[1].T @ K[1]).norm() / K[1].norm() ** 2
-        torch.testing.assert_close(found[:2], torch.stack([0 * size, 1.5 * size]))
-        assert found[2].isnan()
+        torch.testing.assert_close(gap[:2], torch.stack([0 * size, 1.5 * size]))
+        assert gap[2].isnan()
 
 
 def exact_log_excess(batch, W, selected, loss):
@@ -142,7 +142,7 @@ def exact_log_excess(batch, W, selected, loss):
     v, W = number(batch.head_parameters["v"][0].numpy()), number(W[0].numpy())
     total = mpmath.mpf(0)
     for x, z, y, t in zip(X, Z, Y, selected[0].tolist(), strict=True):
-        scores, weights = y * (x @ v), [mpmath.exp(one) for one in x @ W @ z]
+        scores, weights = y * (x @ v), [mpmath.exp(logit) for logit in x @ W @ z]
         u = sum(a * b for a, b in zip(scores, weights, strict=True)) / sum(weights)
         total += exact(loss, u) - exact(loss, scores[t])
     return mpmath.log(total / len(X)) if total > 0 else None
@@ -158,12 +158,12 @@ def test_the_excess_risk_is_exact_far_below_the_rounding_of_the_risk(loss):
         W = attnsvm.solve_svm(batch.X, batch.Z, selected).W
         W = W / W.flatten(1).norm(dim=1)[:, None, None]
         for size in (0.0, 1.0, 30.0, 1e4):
-            given = {"selected": selected, "loss": loss}
-            found = probes.ExcessRisk().measure(snapshot(size * W, batch, **given))["log"].item()
+            fields = {"selected": selected, "loss": loss}
+            excess = probes.ExcessRisk().measure(snapshot(size * W, batch, **fields))["log"].item()
             with mpmath.workprec(20000 if size > 100 else 300):
                 value = exact_log_excess(batch, size * W, selected, loss)
             known.append(value is not None)
-            assert found == pytest.approx(
+            assert excess == pytest.approx(
                 math.nan if value is None else float(value), rel=1e-11, abs=1e-10, nan_ok=True
             )
     assert any(known)
@@ -173,8 +173,8 @@ def test_the_excess_risk_is_exact_far_below_the_rounding_of_the_risk(loss):
 def test_the_excess_risk_needs_a_linear_head_and_other_tokens():
     batch = attnsvm.sample(head=Quadratic(0.3), n=2, T=3, d=4, trials=3)
     assert probes.ExcessRisk().measure(snapshot(normal(3, 4, 4), batch))["log"].isnan().all()
-    one = attnsvm.sample(n=2, T=1, d=4, trials=3)
-    assert probes.ExcessRisk().measure(snapshot(normal(3, 4, 4), one))["log"].isnan().all()
+    single = attnsvm.sample(n=2, T=1, d=4, trials=3)
+    assert probes.ExcessRisk().measure(snapshot(normal(3, 4, 4), single))["log"].isnan().all()
 
 
 class Wrong(probes.Probe):
@@ -186,13 +186,13 @@ class Wrong(probes.Probe):
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "message"),
     [
         ({}, r"measured \[\]; must be \['mean'\]"),
         ({"mean": torch.zeros(3, 1)}, "has shape and type"),
         ({"mean": torch.zeros(3)}, r"must be \(3,\) torch.float64"),
     ],
 )
-def test_a_probe_that_returns_something_else_is_an_error(value, told):
-    with pytest.raises(ValueError, match=told):
+def test_a_probe_that_returns_something_else_is_an_error(value, message):
+    with pytest.raises(ValueError, match=message):
         probes.measured(Wrong(value), ["mean"], snapshot(normal(3, 4, 4)))

@@ -1,7 +1,5 @@
 """Probes in runs: columns, history, metadata, refusals, and records that say otherwise."""
 
-import copy
-
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -45,16 +43,16 @@ COLUMNS = [
 
 
 def test_the_numbers_are_columns_of_trials_and_quantities_of_the_history(folder):
-    found, run = read_record(folder)
-    assert list(found.trials)[-len(COLUMNS) :] == COLUMNS == sorted(run["probes"])
+    stored, run = read_record(folder)
+    assert list(stored.trials)[-len(COLUMNS) :] == COLUMNS == sorted(run["probes"])
     for name in COLUMNS:
-        curve = found.history[found.history["quantity"] == name]
+        curve = stored.history[stored.history["quantity"] == name]
         assert sorted(set(curve["step"])) == [0, 100, 200]
         last = curve[curve["step"] == 200].set_index("seed")["value"]
-        assert last.loc[found.trials["seed"]].tolist() == found.trials[name].tolist()
+        assert last.loc[stored.trials["seed"]].tolist() == stored.trials[name].tolist()
     for norm in ("frobenius", "nuclear"):
-        assert (found.trials[f"margin_gap_{norm}"] == found.trials[f"{norm}_margin_gap"]).all()
-    K, Q, W = (found.solutions[f"trained_{name}"] for name in "KQW")
+        assert (stored.trials[f"margin_gap_{norm}"] == stored.trials[f"{norm}_margin_gap"]).all()
+    K, Q, W = (stored.solutions[f"trained_{name}"] for name in "KQW")
     np.testing.assert_allclose(K @ Q.swapaxes(1, 2), W, rtol=0, atol=1e-12)
     meta = pq.read_schema(folder / "trials.parquet").field("entropy_max").metadata
     assert meta[b"unit"] == b"nat"
@@ -65,55 +63,53 @@ def test_the_numbers_are_columns_of_trials_and_quantities_of_the_history(folder)
 
 
 def test_a_run_without_probes_has_none_of_it():
-    found = experiment.run(composed(*SMALL, "parameterization=kq"))
-    assert not set(COLUMNS) & set(found.trials)
-    assert "trained_K" not in found.solutions
-    assert "probe" not in found.timings
+    stored = experiment.run(composed(*SMALL, "parameterization=kq"))
+    assert not set(COLUMNS) & set(stored.trials)
+    assert "trained_K" not in stored.solutions
+    assert "probe" not in stored.timings
 
 
 def test_probes_and_the_content_of_files_are_part_of_the_identity(tmp_path, M):
     np.savez(tmp_path / "W.npz", W0=np.eye(3))
-    start = ("optimizer.init=file", f"optimizer.init_path={tmp_path / 'W.npz'}")
-    given = [
-        ("probe=[distance]", M),
-        start,
-        ("probe=[rank]",),
-        ("probe=[rank]", "probe.rank.threshold=0.1"),
-        (),
-    ]
-    first = {signature(composed(*SMALL, *one)) for one in given}
+    start = f"optimizer.init=file optimizer.init_path={tmp_path / 'W.npz'}"
+    ranks = "probe=[rank]", "probe=[rank] probe.rank.threshold=0.1"
+    cases = f"probe=[distance] {M}", start, *ranks, ""
+    first = {signature(composed(*SMALL, case)) for case in cases}
     np.save(tmp_path / "M.npy", np.eye(3) + 1)
     np.savez(tmp_path / "W.npz", W0=np.eye(3) + 1)
-    second = {signature(composed(*SMALL, *one)) for one in given}
+    second = {signature(composed(*SMALL, case)) for case in cases}
     assert len(first) == len(second) == 5
     assert len(first & second) == 3
 
 
-REFUSED = refusals("probe")
-
-
-@pytest.mark.parametrize(("given", "told"), REFUSED)
-def test_what_cannot_be_measured_is_refused_before_the_run(given, told):
+@pytest.mark.parametrize(("typed", "message"), refusals("probe"))
+def test_what_cannot_be_measured_is_refused_before_the_run(typed, message):
     with pytest.raises(ConfigError) as caught:
-        experiment.run(composed(*SMALL, *given.split()))
-    assert told in str(caught.value)
+        experiment.run(composed(*SMALL, typed))
+    assert message in str(caught.value)
     assert "probe.probe" not in str(caught.value)
 
 
-def _plugin(run, where, given, package="mine"):
-    """Give the record an option or a probe of a package."""
-    run["config"]["extensions"].append(package)
-    run["extension_code"][package] = "0"
-    run["config"][where[0]] = {**run["config"]["probe"], where[1]: given} if where[1:] else given
-    run["options"] |= {} if where[1:] else {where[0]: "sharp"}
+def changed(folder, change):
+    """Return what is read of a record after a change of its `run.json`."""
+    run = record.read_json(folder / "run.json")
+    run.pop("checksum", None)
+    change(run)
+    write_json(folder / "run.json", run)
+    return record.read_run(folder)
+
+
+def of_plug_in(run, **fields):
+    run["config"]["extensions"].append("mine")
+    run["extension_code"]["mine"] = "0"
+    run["config"]["optimizer"] = {"_target_": "mine.W", **fields}
+    run["options"]["optimizer"] = "sharp"
 
 
 ODD = {
     "probes that are a number": lambda run: run["config"].update(probe=5),
-    "a probe without fields": lambda run: _plugin(run, ["probe", "sharp"], 5, "None"),
-    "a field that is no word": lambda run: _plugin(
-        run, ["optimizer"], {"_target_": "mine.W", "\n\x1b[2J": 1}
-    ),
+    "a probe without fields": lambda run: run["config"]["probe"].update(sharp=5),
+    "a field that is no word": lambda run: of_plug_in(run, **{"\n\x1b[2J": 1}),
     "control characters": lambda run: run["probes"]["rank_stable"].update(unit="\x1b[2J"),
     "a field too many": lambda run: run["config"]["probe"]["rank"].update(x=1),
     "a value out of range": lambda run: run["config"]["probe"]["rank"].update(threshold=3.0),
@@ -123,29 +119,17 @@ ODD = {
 @pytest.mark.full
 @pytest.mark.parametrize("kind", ODD)
 def test_an_odd_declaration_in_a_record_is_refused(kind, folder):
-    run = {k: v for k, v in record.read_json(folder / "run.json").items() if k != "checksum"}
-    run = copy.deepcopy(run)
-    ODD[kind](run)
-    write_json(folder / "run.json", run)
     with pytest.raises(CorruptRecordError) as caught:
-        record.read_run(folder)
+        changed(folder, ODD[kind])
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 500
 
 
-def test_other_columns_and_words_of_a_version_are_read(folder):
-    run = {k: v for k, v in record.read_json(folder / "run.json").items() if k != "checksum"}
-    name, *_ = run["probes"]
-    run["probes"][name].update(meaning="in other words")
-    write_json(folder / "run.json", run)
-    assert record.read_run(folder)["probes"][name]["meaning"] == "in other words"
-    del run["probes"][name]
-    write_json(folder / "run.json", run)
-    assert name not in record.read_run(folder)["probes"]
-
-
-def test_an_option_of_a_plug_in_in_a_record_is_read(folder):
-    run = {k: v for k, v in record.read_json(folder / "run.json").items() if k != "checksum"}
-    _plugin(run, ["optimizer"], {"_target_": "mine.W", "sharpness": [1.0, None]})
-    write_json(folder / "run.json", run)
-    assert record.read_run(folder)["options"]["optimizer"] == "sharp"
+def test_columns_of_another_version_and_options_of_a_plug_in_are_read(folder):
+    words = {"meaning": "in other words"}
+    run = changed(folder, lambda run: run["probes"]["rank_stable"].update(words))
+    assert run["probes"]["rank_stable"]["meaning"] == "in other words"
+    run = changed(folder, lambda run: run["probes"].pop("rank_stable"))
+    assert "rank_stable" not in run["probes"]
+    run = changed(folder, lambda run: of_plug_in(run, sharpness=[1.0, None]))
+    assert run["options"]["optimizer"] == "sharp"

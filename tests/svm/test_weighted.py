@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from attnsvm.comparison import margin_gap
+from attnsvm import margin_gap
 from attnsvm.norm import norm_of
 from attnsvm.svm import SvmStatus, single_token, solve_svm
 from attnsvm.svm.certificate import certify

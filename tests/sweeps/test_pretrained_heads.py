@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import attnsvm
-from attnsvm.comparison import svmeq
+from attnsvm import svmeq
 from attnsvm.svm.equalities import restoring
 from attnsvm.sweeps.cells import CellAxes
 from attnsvm.sweeps.figures import _head_attention, pretrained_heads

@@ -10,9 +10,9 @@ from tests.kkt import normal
 
 
 def selection_of(batch, selected: torch.Tensor, saturated: bool) -> attnsvm.TokenSelection:
-    found = attnsvm.select_tokens(batch, attnsvm.train(batch, steps=0))
+    selection = attnsvm.select_tokens(batch, attnsvm.train(batch, steps=0))
     whole = torch.full((batch.B,), saturated)
-    return dataclasses.replace(found, selected=selected, saturated=whole)
+    return dataclasses.replace(selection, selected=selected, saturated=whole)
 
 
 def path_of(snapshots: torch.Tensor, steps: list[int]) -> attnsvm.Trajectory:
@@ -20,8 +20,8 @@ def path_of(snapshots: torch.Tensor, steps: list[int]) -> attnsvm.Trajectory:
     B, _, d, _ = snapshots.shape
     batch = attnsvm.sample("sphere", n=2, T=2, d=d, trials=B)
     path = attnsvm.train(batch, steps=len(steps) - 1, record_every=1)
-    given = {"steps": torch.tensor(steps), "snapshots": snapshots, "W": snapshots[:, -1]}
-    return dataclasses.replace(path, **given)
+    fields = {"steps": torch.tensor(steps), "snapshots": snapshots, "W": snapshots[:, -1]}
+    return dataclasses.replace(path, **fields)
 
 
 def at_the_svm(W: torch.Tensor) -> attnsvm.Trajectory:

@@ -18,21 +18,14 @@ from attnsvm.theory import joint, ratio_of_steps
 from tests.config.test_config import composed
 
 RUN = (
-    "head=joint",
-    "head.v_rate=3",
-    "data.n=3",
-    "data.T=3",
-    "data.d=4",
-    "trials=6",
-    "optimizer.steps=400",
-    "optimizer.growth=0.05",
-    "svm.norms=[frobenius]",
+    "head=joint head.v_rate=3 data.n=3 data.T=3 data.d=4 trials=6 optimizer.steps=400 "
+    "optimizer.growth=0.05 svm.norms=[frobenius]"
 )
 
 
 @pytest.fixture(scope="module")
 def record():
-    return experiment.run(composed(*RUN))
+    return experiment.run(composed(RUN))
 
 
 def least_norm(A: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -76,10 +69,10 @@ def test_the_columns_are_those_of_an_independent_computation(record):
         of_rows, W = gamma[[i for i, _ in pairs]], arrays["trained_W"][k]
         r = np.linalg.norm(arrays["trained_v"][k]) / np.linalg.norm(W)
         w, _, c = law_of(A, of_rows, r)
-        found = row[["law_ratio", "one_minus_corr_law", "law_boundary"]].tolist()
+        measured = row[["law_ratio", "one_minus_corr_law", "law_boundary"]].tolist()
         largest = c - r * gamma.min()
         expected = [r, distance(W, w), np.abs(c - r * gamma).min() / largest]
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-9)
+        np.testing.assert_allclose(measured, expected, rtol=1e-5, atol=1e-9)
         together = np.linalg.norm(push @ (Y[:, None] * chosen))
         steps = 3 * together / (push @ np.linalg.norm(chosen, axis=1))
         w, a, _ = law_of(A, of_rows, row["law_ratio_predicted"])
@@ -107,8 +100,8 @@ def test_the_columns_are_those_of_an_independent_computation(record):
     ],
 )
 def test_the_ratio_follows_from_the_rule_of_the_steps(optimizer, rule, ratio):
-    found = ratio_of_steps(optimizer, rule, 3.0)
-    assert found == ratio or (ratio is not None and math.isnan(ratio) and math.isnan(found))
+    measured = ratio_of_steps(optimizer, rule, 3.0)
+    assert measured == ratio or (ratio is not None and math.isnan(ratio) and math.isnan(measured))
 
 
 @pytest.mark.parametrize("degrees", [60.0, 90.0])
@@ -138,8 +131,8 @@ def test_tokens_that_no_head_separates_have_no_law(tmp_path):
     X[:, 1], Z[:, 1] = X[:, 0], Z[:, 0]
     Y, v = np.array([[1.0, -1.0], [1.0, 1.0]]), rng.normal(size=(2, 3))
     np.savez(tmp_path / "twins.npz", X=X, Z=Z, Y=Y, v=v)
-    given = ("data=file", f"data.path={tmp_path}/twins.npz", "head=joint", "optimizer.steps=50")
-    trials = experiment.run(composed(*given, "trials=2")).trials
+    typed = f"data=file data.path={tmp_path}/twins.npz head=joint optimizer.steps=50 trials=2"
+    trials = experiment.run(composed(typed)).trials
     assert list(trials["law_status"]) == ["infeasible", "solved"]
     assert list(trials["one_minus_corr_law"].isna()) == [True, False]
     assert list(trials["gamma_least"].isna()) == [True, False]

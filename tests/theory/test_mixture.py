@@ -2,29 +2,15 @@
 
 import dataclasses
 import itertools
-from fractions import Fraction
 
 import numpy as np
 import pytest
 import torch
+from sympy import Matrix, Rational, ones, zeros
 
 from attnsvm import sample, solve_gen_svm
 from attnsvm.head import Quadratic
 from attnsvm.theory import finite_part_distance, optimal_mixture
-
-
-def solved(A, b):
-    """Return x with A x = b in fractions, by elimination; None if A is singular."""
-    rows, count = [[*row, value] for row, value in zip(A, b, strict=True)], len(A)
-    for k in range(count):
-        at = next((i for i in range(k, count) if rows[i][k]), None)
-        if at is None:
-            return None
-        rows[k], rows[at] = rows[at], rows[k]
-        rows[k] = [value / rows[k][k] for value in rows[k]]
-        for i in set(range(count)) - {k}:
-            rows[i] = [a - rows[i][k] * b for a, b in zip(rows[i], rows[k], strict=True)]
-    return [row[-1] for row in rows]
 
 
 def exactly_best(X, v, lam):
@@ -33,20 +19,20 @@ def exactly_best(X, v, lam):
     Of every set of tokens the one that meets the optimality conditions: x_t^T (v - 2 lam X^T s) is
     the same for all of them, and less for the others.
     """
-    X, v, lam = ([[Fraction(x) for x in row] for row in X], [Fraction(x) for x in v], Fraction(lam))
-    linear = [sum(a * b for a, b in zip(x, v, strict=True)) for x in X]
-    gram = [[2 * lam * sum(a * b for a, b in zip(x, y, strict=True)) for y in X] for x in X]
-    for size in range(1, len(X) + 1):
-        for on in itertools.combinations(range(len(X)), size):
-            A = [[*(gram[i][j] for j in on), 1] for i in on] + [[*(1 for _ in on), 0]]
-            x = solved(A, [*(linear[i] for i in on), 1])
-            if x is None or min(x[:-1]) <= 0:
-                continue
-            s = dict(zip(on, x, strict=False))
-            g = [linear[t] - sum(gram[t][j] * s[j] for j in on) for t in range(len(X))]
-            slack = [x[-1] - g[t] for t in range(len(X)) if t not in on]
-            if min(slack, default=1) >= 0:
-                return [s.get(t, 0) for t in range(len(X))], min([*slack, *x[:-1]])
+    X, v, lam = Matrix(X).applyfunc(Rational), Matrix(v).applyfunc(Rational), Rational(lam)
+    gram, linear, T = 2 * lam * X * X.T, X * v, X.rows
+    for on in (on for size in range(T) for on in itertools.combinations(range(T), size + 1)):
+        edge = ones(len(on), 1)
+        A = Matrix([[gram.extract(on, on), edge], [edge.T, zeros(1)]])
+        if A.det() == 0:
+            continue
+        *attention, level = A.LUsolve(linear.extract(on, [0]).col_join(ones(1, 1)))
+        s = zeros(T, 1)
+        for t, value in zip(on, attention, strict=True):
+            s[t] = value
+        slack = [gap for t, gap in enumerate(level * ones(T, 1) - linear + gram * s) if t not in on]
+        if min(attention) > 0 and min(slack, default=1) >= 0:
+            return list(s), min([*slack, *attention])
     raise AssertionError("no optimum")
 
 
@@ -58,14 +44,14 @@ def test_it_is_exact_and_known_wherever_it_is_clear(lam):
     """Also for a lambda at which v / (2 lambda) is far away, or overflows."""
     batch = sample("sphere", head=Quadratic(lam), n=1, T=4, d=3, trials=12)
     batch = dataclasses.replace(batch, Y=torch.ones_like(batch.Y))
-    found = optimal_mixture(batch)[:, 0]
+    mixture = optimal_mixture(batch)[:, 0]
     clear = 0
     for b in range(batch.B):
         X, v = batch.X[b, 0].tolist(), batch.head_parameters["v"][b].tolist()
         s, least = exactly_best(X, v, lam)
         if least > 1e-5 * (1 + 2 * lam):
             clear += 1
-            np.testing.assert_allclose(found[b].numpy(), np.array(s, dtype=float), atol=1e-12)
+            np.testing.assert_allclose(mixture[b].numpy(), np.array(s, dtype=float), atol=1e-12)
     assert clear >= 10
 
 
@@ -99,10 +85,10 @@ def test_the_finite_part_is_that_of_gen_svm_whatever_else_w_has():
     batch = sample("orthonormal", head=Quadratic(0.5), n=3, T=4, d=8, trials=4)
     s = optimal_mixture(batch)
     fin, mm = solve_gen_svm(batch.X, batch.Z, s > 0, s.log())
-    apart, one = finite_part_distance(batch, s), torch.ones(4, dtype=torch.float64)
+    apart, unit = finite_part_distance(batch, s), torch.ones(4, dtype=torch.float64)
     assert apart(fin.W + 1e3 * mm.W).max() < 1e-9
-    torch.testing.assert_close(apart(3 * fin.W), 2 * one, rtol=1e-9, atol=0)
-    torch.testing.assert_close(apart(0 * fin.W), one, rtol=1e-12, atol=0)
+    torch.testing.assert_close(apart(3 * fin.W), 2 * unit, rtol=1e-9, atol=0)
+    torch.testing.assert_close(apart(0 * fin.W), unit, rtol=1e-12, atol=0)
 
 
 def test_without_log_ratios_or_with_dependent_equations_there_is_no_finite_part():
@@ -114,6 +100,6 @@ def test_without_log_ratios_or_with_dependent_equations_there_is_no_finite_part(
     s[1] = optimal_mixture(batch)[1]  # one token of a linear head
     s[2] = torch.nan
     s[3] = torch.tensor([0.5 + 1e-15, 0.5 - 1e-15, 0.0])  # no log-ratio but rounding
-    found = finite_part_distance(batch, s)(torch.zeros(5, 4, 4, dtype=torch.float64))
-    assert found[0] == pytest.approx(1)
-    assert found[1:].isnan().all()
+    mixture = finite_part_distance(batch, s)(torch.zeros(5, 4, 4, dtype=torch.float64))
+    assert mixture[0] == pytest.approx(1)
+    assert mixture[1:].isnan().all()

@@ -22,10 +22,10 @@ BATCH = sample("token_graph", graph="cyclic", n=8, T=4, K=5, d=6, trials=40, see
 def reached(b):
     """Return tokens E, ids (n, T), and which tokens each one reaches, by last token: (K, K)."""
     E, ids = torch.unique(BATCH.X[b].flatten(0, 1), dim=0, return_inverse=True)
-    ids, found = ids.view(BATCH.n, BATCH.T).numpy(), {}
+    ids, graphs = ids.view(BATCH.n, BATCH.T).numpy(), {}
     for row, best in zip(ids, BATCH.scores()[b].argmax(-1).tolist(), strict=True):
-        found.setdefault(row[-1], np.eye(len(E), dtype=int))[row[best], row] = 1
-    return E.numpy(), ids, {k: np.linalg.matrix_power(R, len(E)) > 0 for k, R in found.items()}
+        graphs.setdefault(row[-1], np.eye(len(E), dtype=int))[row[best], row] = 1
+    return E.numpy(), ids, {k: np.linalg.matrix_power(R, len(E)) > 0 for k, R in graphs.items()}
 
 
 def test_components_are_those_of_reachability_and_a_spanning_forest_of_each_is_kept():
@@ -81,8 +81,8 @@ def test_a_component_that_swallows_everything_is_unconstrained(tmp_path):
     """After (1, 0) comes 0 or 1, so that no token is below another one."""
     np.savez(tmp_path / "ids.npz", ids=[[[1, 0]] * 2, [[1, 0]] * 2], next=[[0, 1], [1, 1]])
     batch = sample("file", path=str(tmp_path / "ids.npz"))
-    found = separate_components(batch, Log(), ["frobenius"], lambda _, compute: compute())
-    status = marked([OK] * 2, found.exclusions)
+    separated = separate_components(batch, Log(), ["frobenius"], lambda _, compute: compute())
+    status = marked([OK] * 2, separated.exclusions)
     assert [word for word, _ in status] == ["unconstrained", "ok"]
 
 
@@ -91,15 +91,17 @@ def test_a_risk_that_falls_as_pairs_of_tokens_move_apart_is_rejected(tmp_path):
     ids = [[0, 1, 4]] * 2 + [[2, 3, 4]] * 2 + [[0, 2, 4]] * 4
     np.savez(tmp_path / "ids.npz", ids=ids, next=[0, 1, 2, 3, 0, 0, 0, 2])
     batch = sample("file", path=str(tmp_path / "ids.npz"), head="vocabulary")
-    found = separate_components(batch, LinearLoss(), ["frobenius"], lambda _, compute: compute())
-    assert marked([OK], found.exclusions)[0][0] == "rejected"
+    separated = separate_components(
+        batch, LinearLoss(), ["frobenius"], lambda _, compute: compute()
+    )
+    assert marked([OK], separated.exclusions)[0][0] == "rejected"
 
 
 @pytest.mark.full
 def test_the_graph_svm_is_that_of_its_definition():
     """Equal margins within components and >= 1 to what is below, for all pairs, by CVXPY."""
-    found = separate_components(BATCH, Log(), ["frobenius"], lambda _, compute: compute())
-    for b, objective in enumerate(found.solutions["frobenius"].objective.tolist()):
+    separated = separate_components(BATCH, Log(), ["frobenius"], lambda _, compute: compute())
+    for b, objective in enumerate(separated.solutions["frobenius"].objective.tolist()):
         E, _, reach = reached(b)
 
         def constraints(W, E=E, reach=reach):
