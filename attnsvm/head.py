@@ -2,14 +2,17 @@
 
 from abc import ABC, abstractmethod
 from threading import Lock
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
+from numba import njit
 from torch import Generator, Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.functional import logsigmoid
 
 from attnsvm.linalg import own_settings
+from attnsvm.linalg.simd.arithmetic import where
+from attnsvm.linalg.simd.array import LaneArray
 
 Parameters = dict[str, Tensor]
 
@@ -82,6 +85,16 @@ class Head(ABC):
             total = (weights.detach() * self.value(o.detach(), tracked)).sum()
             gradients = torch.autograd.grad(total, list(tracked.values()), materialize_grads=True)
         return dict(zip(parameters, gradients, strict=True))
+
+
+@njit(inline="always")
+def feature(p: Any, kinds: LaneArray, j: int) -> Any:
+    """Return alpha p + beta p^2 / 2 + rho max(p, 0), and its derivative, in compiled code.
+
+    p is projection j of `Head.features`, with their kinds (3, k).
+    """
+    kink = where(p > 0, kinds[2, j], 0)
+    return p * (kinds[0, j] + 0.5 * kinds[1, j] * p + kink), kinds[0, j] + kinds[1, j] * p + kink
 
 
 class Linear(Head):

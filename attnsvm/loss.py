@@ -1,11 +1,16 @@
 """The risk of a prediction: a loss of the margin u = Y f, decreasing in all options but one."""
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from math import log
+from typing import Any, ClassVar
 
+import numpy as np
 import torch
+from numba import njit
 from torch import Tensor
 from torch.nn.functional import logsigmoid
+
+from attnsvm.linalg.simd.arithmetic import exp, fill, split, where
 
 LARGE = 300.0
 """Up to it e^u, e^delta and their product neither underflow nor overflow."""
@@ -184,3 +189,34 @@ def _quotient(rise: Tensor, delta: Tensor, limit: Tensor) -> Tensor:
     """Return rise / delta, and `limit` where they are equal to rounding: `rise` may underflow."""
     small = delta.abs() < 1e-17
     return torch.where(small, limit, rise / torch.where(small, 1.0, delta))
+
+
+LOGISTIC, EXPONENTIAL, LINEAR, SQUARED, LOG = range(5)
+
+LOSS_CODES = {
+    Logistic: LOGISTIC,
+    Exponential: EXPONENTIAL,
+    LinearLoss: LINEAR,
+    Squared: SQUARED,
+    Log: LOG,
+}
+"""Codes of the losses in compiled code, of one layer and of networks."""
+
+LN2 = log(2)
+
+
+@njit(inline="always")
+def slope(u: Any, loss: int, target: float) -> Any:
+    """Return factor and exponent of -l'(u), as `Loss.slope` does, in compiled code."""
+    zero, unit = fill(0.0), fill(1.0)
+    if loss == SQUARED:
+        return 2 * (target - u), zero
+    negative = where(u > 0, -u, 0)
+    if loss == LOGISTIC:
+        return 1 / (1 + exp(where(u > 0, negative, u))), negative
+    if loss == EXPONENTIAL:
+        return unit, -u
+    if loss == LOG:
+        m, e = split(u)
+        return where(u > 0, 1 / m, np.nan), -LN2 * e
+    return unit, zero

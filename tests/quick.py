@@ -10,9 +10,10 @@ import pytest
 import yaml
 
 
-def quick(first: Any, *others: Any) -> list[Any]:
-    """Return values of which all but the first are marked `full`."""
-    return [first, *(pytest.param(x, marks=pytest.mark.full) for x in others)]
+def quick(*values: Any, count: int = 1) -> list[Any]:
+    """Return values of which all but the first ones are marked `full`."""
+    rest = (pytest.param(value, marks=pytest.mark.full) for value in values[count:])
+    return [*values[:count], *rest]
 
 
 def quick_rows(first: tuple[Any, ...], *others: tuple[Any, ...]) -> list[Any]:

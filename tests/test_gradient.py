@@ -2,9 +2,10 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 import torch
-from mpmath import exp, matrix, mp, mpf, sqrt
+from mpmath import exp, mp, mpf, sqrt
 from torch import Generator
 
 from attnsvm.data import sample
@@ -18,63 +19,55 @@ from tests.training.test_training import risk_of
 DIGITS = 60
 SHAPE = {"n": 3, "T": 4, "d": 5, "trials": 1, "seed": 8}
 HEADS = ["linear", "relu", "quadratic"]
+exact_exp = np.vectorize(exp, otypes=[object])
+
+
+def exact_array(tensor):
+    """Return the first instance of a tensor as an array of exact numbers."""
+    return np.vectorize(mpf, otypes=[object])(tensor[0].numpy())
 
 
 def exact_gradient(batch, variables, loss, ridge):
-    """Return the gradient of risk + ridge as matrices of DIGITS digits.
+    """Return the gradient of risk + ridge as arrays of DIGITS digits.
 
     Exponents of mpmath have no bounds, so e^-80000 is a number like others, and
     dL/dlogit_t = s_t sum_u s_u (c_t - c_u) does not cancel.
     """
-    X, Z, Y = batch.X[0].tolist(), batch.Z[0].tolist(), batch.Y[0].tolist()
-    n, T, d = batch.n, batch.T, batch.d
-    factors = [matrix(V[0].tolist()) for V in variables]
-    W = factors[0] if len(factors) == 1 else factors[0] * factors[1].T
-    G = matrix(d, d)
-    for i in range(n):
-        s = exact_softmax(W, X[i], Z[i])
-        o = [sum(s[t] * mpf(X[i][t][j]) for t in range(T)) for j in range(d)]
-        f, slope = exact_head(batch, o)
-        r = [exact(loss, Y[i] * f, derivative=True) * mpf(Y[i]) / n * slope[j] for j in range(d)]
-        c = [sum(r[j] * mpf(X[i][t][j]) for j in range(d)) for t in range(T)]
-        q = [s[t] * sum(s[u] * (c[t] - c[u]) for u in range(T)) for t in range(T)]
-        for a in range(d):
-            pulled = sum(q[t] * mpf(X[i][t][a]) for t in range(T))
-            for b in range(d):
-                G[a, b] += pulled * mpf(Z[i][b])
-    parts = [G] if len(factors) == 1 else [G * factors[1], G.T * factors[0]]
+    factors = [exact_array(V) for V in variables]
+    W = factors[0] if len(factors) == 1 else factors[0] @ factors[1].T
+    G = 0 * W
+    for x, z, y in zip(*(exact_array(part) for part in (batch.X, batch.Z, batch.Y)), strict=True):
+        s = exact_softmax(x @ W @ z)
+        f, slope = exact_head(batch, s @ x)
+        c = x @ slope * exact(loss, y * f, derivative=True) * y / batch.n
+        q = s * ((c[:, None] - c) @ s)
+        G += np.outer(q @ x, z)
+    parts = [G] if len(factors) == 1 else [G @ factors[1], G.T @ factors[0]]
     return [part + 2 * mpf(ridge) * V for part, V in zip(parts, factors, strict=True)]
 
 
-def exact_softmax(W, x, z):
-    u = W * matrix(z)
-    logits = [sum(mpf(a) * b for a, b in zip(row, u, strict=True)) for row in x]
-    e = [exp(logit - max(logits)) for logit in logits]
-    return [value / sum(e) for value in e]
+def exact_softmax(logits):
+    e = exact_exp(logits - logits.max())
+    return e / e.sum()
 
 
 def exact_head(batch, o):
     """Return h(o) and its gradient."""
-    parameters = {name: value[0].tolist() for name, value in batch.head_parameters.items()}
     name = type(batch.head).__name__
+    parameters = {name: exact_array(p) for name, p in batch.head_parameters.items()}
     if name == "Relu":
-        V = parameters["V"]
-        hidden = [sum(mpf(V[a][j]) * o[a] for a in range(len(o))) for j in range(len(o))]
-        on = [j for j, value in enumerate(hidden) if value > 0]
-        return sum(hidden[j] for j in on), [sum(mpf(row[j]) for j in on) for row in V]
-    v = [mpf(value) for value in parameters["v"]]
+        hidden = o @ parameters["V"]
+        return np.maximum(hidden, 0).sum(), parameters["V"] @ (hidden > 0)
     lam = mpf(batch.head.lam) if name == "Quadratic" else mpf(0)
-    value = sum(a * b for a, b in zip(v, o, strict=True)) - lam * sum(a * a for a in o)
-    return value, [a - 2 * lam * b for a, b in zip(v, o, strict=True)]
+    return parameters["v"] @ o - lam * o @ o, parameters["v"] - 2 * lam * o
 
 
 def relative_error(part, exact):
     """Return ||part/||part|| - exact/||exact|| ||, computed with DIGITS digits."""
-    got = matrix(part.tolist())
     if not part.any():
         return 1.0
-    a, b = (value / sqrt(sum(x * x for x in value)) for value in (got, exact))
-    return float(sqrt(sum(x * x for x in a - b)))
+    units = (V / sqrt((V * V).sum()) for V in (exact_array(part[None]), exact))
+    return float(sqrt((np.subtract(*units) ** 2).sum()))
 
 
 def weights(risk, size):

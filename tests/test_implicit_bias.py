@@ -13,7 +13,6 @@ from attnsvm.linalg import one_minus_correlation
 from attnsvm.selection import select_tokens
 from attnsvm.svm import solve_svm
 from attnsvm.training import train
-from tests.quick import beside
 
 pytestmark = pytest.mark.full
 
@@ -45,7 +44,16 @@ def falls(values):
     return bool((values[1:] < values[:-1]).all())
 
 
-CASES = beside(__file__)
+GROWING = {"lr": 1.0, "growth": 0.01, "schedule": "geometric"}
+CASES = [
+    ("mirror_descent", "l1.75", {"p": 1.75, "steps": 5000, "growth": 0.0}, 0.003, 5e-5),
+    ("mirror_descent", "l3", {"p": 3.0, "steps": 5000, "growth": 0.05}, 0.02, 2e-4),
+    ("normalized_gd", "frobenius", {"steps": 2000}, 0.03, 1e-3),
+    ("polyak", "frobenius", {"steps": 2000}, 0.002, 2e-6),
+    *((name, "frobenius", GROWING, 0.1, 0.015) for name in ("gd", "momentum")),
+    ("sign_gd", "max", {"steps": 5000}, 0.06, None),
+    ("adam", "max", {"eps": 0.0, "lr": 0.01, "beta2": 0.9, "steps": 5000}, 0.06, None),
+]
 """Optimizer, norm, options, and bounds of the last margin gap and 1 - correlation.
 
 The SVM of the maximum norm may have many solutions: there the margin is what converges.

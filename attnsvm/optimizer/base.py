@@ -6,15 +6,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, ClassVar, dataclass_transform
+from typing import Any, ClassVar, NamedTuple, dataclass_transform
 
 import numpy as np
 import torch
+from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
 from attnsvm.config import ConfigError, FirstOrderConfig, OptimizerConfig
 from attnsvm.head import Head, Linear, RowScores
+from attnsvm.linalg.simd.arithmetic import exp, fill, maximum, where
+from attnsvm.linalg.simd.array import LaneArray
 from attnsvm.loss import Loss
 from attnsvm.nn.risk import Forward, Gradient, Risk
 from attnsvm.parameterization import Variables
@@ -117,6 +120,39 @@ def broadcast(size: Tensor, V: Tensor) -> Tensor:
     return size.reshape(-1, *[1] * (V.ndim - 1))
 
 
+class Direction(NamedTuple):
+    """A direction other than the gradient's, for compiled code.
+
+    Its `code`, a, b and c of each of Muon's iterations, factors of K, and of Q or W, and the
+    logarithm of the decay rate of Adam's mean of squares.
+    """
+
+    code: int
+    polynomials: NDArray[np.float64] = np.empty((0, 3))
+    factors: tuple[float, float] = (1.0, 1.0)
+    log_beta2: float = -math.inf
+
+
+class Rule(NamedTuple):
+    """The steps of an optimizer as compiled code takes them.
+
+    They are along the gradient, divided by its norm if `normalised`, or along its `direction`. The
+    momentum has its decay rate `beta` (0: none), the logarithm of beta, and whether steps are along
+    gradient + beta momentum.
+    """
+
+    normalised: bool = False
+    beta: float = 0.0
+    log_beta: float = -math.inf
+    nesterov: bool = False
+    direction: Direction | None = None
+
+
+def log_of(x: float) -> float:
+    """Return log(x), of 0 too."""
+    return math.log(x) if x else -math.inf
+
+
 class Velocity:
     """M <- beta M + grad of one variable V (B, ...), as `part` exp(`scale`).
 
@@ -125,7 +161,7 @@ class Velocity:
     """
 
     def __init__(self, V: Tensor, beta: float) -> None:
-        self.log_beta = math.log(beta) if beta else -math.inf
+        self.log_beta = log_of(beta)
         self.part, self.scale = torch.zeros_like(V), V.new_full((len(V),), -torch.inf)
 
     def add(self, part: Tensor, scale: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -140,6 +176,31 @@ class Velocity:
         part = part * broadcast((scale - common).exp(), part)
         self.part = torch.addcmul(part, self.part, broadcast((older - common).exp(), part))
         return self.part, part, common
+
+
+@njit(inline="always")
+def finite(scale: Any) -> Any:
+    """Return a log-scale, 0 in place of that of zero."""
+    return where(scale > -np.inf, scale, 0)
+
+
+@njit(inline="always")
+def remember(G: LaneArray, M: LaneArray, scale_M: LaneArray, scale: Any, rule: Rule) -> Any:
+    """Do as `Velocity`, in compiled code: M <- beta M + G.
+
+    G is overwritten by the momentum, whose log-scale is returned.
+    """
+    older = scale_M[0] + rule.log_beta
+    scale_M[0] = maximum(older, scale)
+    common = finite(scale_M[0])
+    old, new, beta = exp(older - common), exp(scale - common), fill(rule.beta)
+    G, M = G.flat, M.flat
+    for j in range(len(G)):
+        g = new * G[j]
+        m = old * M[j] + g
+        M[j] = m
+        G[j] = beta * m + g if rule.nesterov else m
+    return common
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,20 +303,17 @@ class FirstOrder(Optimizer, options=FirstOrderConfig):
         return np.stack([etas, etas * self.weight_decay if self.weight_decay else none, none], 1)
 
     def weights(self, n: int) -> Iterator[NDArray[np.float64]]:
-        """Return the weights (n,), of mean one, of the samples in the gradient of each step."""
-        return chain.from_iterable(self.passes(n))
-
-    def passes(self, n: int) -> Iterator[NDArray[np.float64]]:
-        """Return the weights (steps, n) of the steps of each pass through the samples, or draw.
+        """Return the weights (n,), of mean one, of the samples in the gradient of each step.
 
         ConfigError if there are fewer samples than a batch has.
         """
         size = self.batch or n
         if size > n:
             raise ConfigError(f"optimizer.batch={size}: must be <= n={n}, the number of samples")
-        return self._passes(n, size)
+        return chain.from_iterable(self._passes(n, size))
 
     def _passes(self, n: int, size: int) -> Iterator[NDArray[np.float64]]:
+        """Yield the weights (steps, n) of the steps of a pass through the samples, or draw."""
         generator = torch.Generator().manual_seed(self.order_seed)
         drawn = self.order == "replacement"
         rows = np.arange(size if drawn else n) // size
@@ -277,15 +335,21 @@ class FirstOrder(Optimizer, options=FirstOrderConfig):
         series = [m * 10**e for e in range(len(str(self.steps))) for m in (1, 2, 5)]
         return [0, *(k for k in series if k < self.steps), *([self.steps] if self.steps else [])]
 
-    def run(self, risk: Risk, variables: Variables, visit: Visit, report: Report) -> Variables:
-        """Take `steps` steps."""
-        recorded, memory, weights = set(self.grid()), Memory(), self.weights(risk.batch.n)
+    def each_step(self, report: Report) -> Iterator[tuple[int, bool]]:
+        """Yield the number of steps taken, up to `steps`, and whether a snapshot is due."""
+        recorded = set(self.grid())
         for k in range(self.steps + 1):
-            forward = risk.forward(variables)
-            if k in recorded:
-                visit(variables, forward)
+            yield k, k in recorded
             if k % REPORT_EVERY == 0 or k == self.steps:
                 report(k)
+
+    def run(self, risk: Risk, variables: Variables, visit: Visit, report: Report) -> Variables:
+        """Take `steps` steps."""
+        memory, weights = Memory(), self.weights(risk.batch.n)
+        for k, recorded in self.each_step(report):
+            forward = risk.forward(variables)
+            if recorded:
+                visit(variables, forward)
             if k < self.steps:
                 some = forward.margins.new_tensor(next(weights)) if self.batch else None
                 gradient = risk.gradient(variables, forward, self.gradient, self.ridge, some)
@@ -302,6 +366,10 @@ class FirstOrder(Optimizer, options=FirstOrderConfig):
         after = self.update(step)
         moved = (old + rate * (V - old) for old, V in zip(before, after[count:], strict=False))
         return (*after[:count], *moved) if before else after
+
+    def rule(self, risk: Risk) -> Rule | None:
+        """Return the steps as compiled code takes them; None if it cannot."""
+        return None
 
     @abstractmethod
     def update(self, step: Step) -> Variables:

@@ -7,13 +7,33 @@ from typing import Any
 
 import numpy as np
 import torch
+from numba import njit
 from numpy.typing import NDArray
 
 from attnsvm.config import optimizer as schema
 from attnsvm.linalg import EPS
+from attnsvm.linalg.simd.arithmetic import exp, maximum, sqrt
+from attnsvm.linalg.simd.array import LaneArray
+from attnsvm.nn.risk import Risk
 from attnsvm.norm import Entrywise
-from attnsvm.optimizer.base import TINY, FirstOrder, OfLinearHead, Step, Velocity, broadcast, norm
+from attnsvm.optimizer.base import (
+    TINY,
+    Direction,
+    FirstOrder,
+    OfLinearHead,
+    Rule,
+    Step,
+    Velocity,
+    broadcast,
+    finite,
+    log_of,
+    norm,
+    remember,
+)
 from attnsvm.parameterization import Variables
+
+ADAM = 0
+"""Code of the direction; those of directions in a norm are in `steepest`."""
 
 
 class Descent(FirstOrder, options=schema.DescentConfig):
@@ -26,6 +46,10 @@ class Descent(FirstOrder, options=schema.DescentConfig):
 class GD(Descent, options=schema.GDConfig):
     """V <- V - eta grad, gradient descent with a fixed step (algorithm W-GD)."""
 
+    def rule(self, risk: Risk) -> Rule:
+        """Return steps along the gradient."""
+        return Rule()
+
     def update(self, step: Step) -> Variables:
         """Return V - eta grad."""
         return step.moved([-step.eta * scale.exp() for scale in step.log_scales])
@@ -36,6 +60,10 @@ class NormalizedGD(Descent, options=schema.NormalizedGDConfig):
 
     With gradient=direct eps is added to the norm, as published; the exact gradient needs none.
     """
+
+    def rule(self, risk: Risk) -> Rule:
+        """Return steps of length one."""
+        return Rule(normalised=True)
 
     def update(self, step: Step) -> Variables:
         """Return V - eta grad / ||grad||_F; V where the gradient is zero."""
@@ -51,6 +79,10 @@ class Momentum(Descent, options=schema.MomentumConfig):
 
     beta: float
     nesterov: bool
+
+    def rule(self, risk: Risk) -> Rule:
+        """Return steps along the momentum."""
+        return Rule(False, self.beta, log_of(self.beta), self.nesterov)
 
     def update(self, step: Step) -> Variables:
         """Return the variables after a heavy-ball step."""
@@ -104,6 +136,11 @@ class Adam(FirstOrder, options=schema.AdamConfig):
         root = np.sqrt(second)
         return np.stack([eta * first / root, decay, self.eps / root], 1)
 
+    def rule(self, risk: Risk) -> Rule:
+        """Return steps along the quotient of the sums."""
+        direction = Direction(ADAM, log_beta2=log_of(self.beta2))
+        return Rule(False, self.beta1, log_of(self.beta1), direction=direction)
+
     def update(self, step: Step) -> Variables:
         """Return the variables after an Adam step."""
         k = step.memory["k"] = step.memory.get("k", -1) + 1
@@ -119,6 +156,26 @@ class Adam(FirstOrder, options=schema.AdamConfig):
             size = step.eta * share1 * broadcast((log_m - log_v / 2).exp(), V)
             V.sub_(size * m / root)
         return step.variables
+
+
+@njit(inline="always")
+def adapt(G: LaneArray, memory: Any, scale: Any, rule: Rule, log_beta2: float, eps: float) -> Any:
+    """Overwrite G e^scale by Adam's direction, compiled; return its log-scale.
+
+    `memory` are the sums M <- beta1 M + G and S <- beta2 S + G^2, each with its log-scale.
+    """
+    M, scale_M, S, scale_S = memory
+    older, newer = scale_S[0] + log_beta2, scale + scale
+    scale_S[0] = maximum(older, newer)
+    square = finite(scale_S[0])
+    old, new, g, s = exp(older - square), exp(newer - square), G.flat, S.flat
+    for j in range(len(g)):
+        s[j] = old * s[j] + new * g[j] * g[j]
+    scale = remember(G, M, scale_M, scale, rule)
+    factor, floor = exp(scale - 0.5 * square), eps * exp(-0.5 * square) + TINY
+    for j in range(len(g)):
+        g[j] = factor * g[j] / (sqrt(s[j]) + floor)
+    return scale
 
 
 class MirrorDescent(FirstOrder, options=schema.MirrorDescentConfig):

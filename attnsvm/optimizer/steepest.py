@@ -5,17 +5,35 @@ from collections.abc import Iterator, Sequence
 from dataclasses import field
 from itertools import repeat
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
+from numba import njit
 from torch import Tensor
 
 from attnsvm.config import ConfigError
 from attnsvm.config import optimizer as schema
 from attnsvm.config.words import rows
 from attnsvm.head import Head
+from attnsvm.linalg import EPS
+from attnsvm.linalg.jit import subroutine
+from attnsvm.linalg.simd.arithmetic import fill, maximum, sqrt, where
+from attnsvm.linalg.simd.array import LaneArray, reshaped
+from attnsvm.linalg.simd.matmul import inner, matmul, rescale
+from attnsvm.linalg.simd.svd import svd_columns
 from attnsvm.nn.risk import Risk
 from attnsvm.norm import norm_of
-from attnsvm.optimizer.base import TINY, FirstOrder, Step, broadcast, norm
+from attnsvm.optimizer.base import (
+    TINY,
+    Direction,
+    FirstOrder,
+    Rule,
+    Step,
+    broadcast,
+    log_of,
+    norm,
+)
 from attnsvm.parameterization import Variables
 
 Polynomial = tuple[float, float, float]
@@ -26,6 +44,13 @@ PUBLISHED: dict[str, list[Polynomial]] = {"exact": []}
 for _row in rows(Path(__file__).with_name("polynomials.csv")):
     _one = float(_row["a"]), float(_row["b"]), float(_row["c"])
     PUBLISHED.setdefault(_row["name"], []).append(_one)
+
+
+MAX, L1, SPECTRAL, NUCLEAR, MUON, HYBRID = range(1, 7)
+"""Codes of the directions in compiled code."""
+
+CODES = {"max": MAX, "l1": L1, "spectral": SPECTRAL, "nuclear": NUCLEAR, "spectral+max": HYBRID}
+"""Code of the steps in each norm; spectral+max is of W alone."""
 
 
 class Steepest(FirstOrder, options=schema.SteepestConfig):
@@ -46,6 +71,15 @@ class Steepest(FirstOrder, options=schema.SteepestConfig):
     def implicit_bias(self) -> str | None:
         """The norm of the steps (arXiv 2502.04664, for linear models)."""
         return norm_of(self.norm).name
+
+    def rule(self, risk: Risk) -> Rule | None:
+        """Return steps in the norm, None for norms of which compiled code has none."""
+        name = norm_of(self.norm).name
+        code = CODES.get(name)
+        if code is None and name != "frobenius":
+            return None
+        direction = None if code is None else Direction(code)
+        return Rule(direction is None, self.beta, log_of(self.beta), self.nesterov, direction)
 
     def direction(self, M: Tensor) -> Tensor:
         """Return the step of size one along M; a vector counts as a matrix with one column."""
@@ -109,6 +143,14 @@ class Muon(Steepest, options=schema.MuonConfig):
         if head.train:
             raise ConfigError("optimizer=muon: head.train must be false: its steps are of matrices")
 
+    def rule(self, risk: Risk) -> Rule:
+        """Return steps along X, times their factors."""
+        code = SPECTRAL if self.polynomial == "exact" else MUON
+        factors = (1.0, *self.factors(risk))
+        polynomials = np.array(self.polynomials).reshape(-1, 3)
+        direction = Direction(code, polynomials, (factors[-2], factors[-1]))
+        return Rule(False, self.beta, log_of(self.beta), self.nesterov, direction)
+
     def direction(self, M: Tensor) -> Tensor:
         """Return X of the momentum M."""
         exact = self.polynomial == "exact"
@@ -136,3 +178,84 @@ def newton_schulz(M: Tensor, polynomials: Sequence[Polynomial]) -> Tensor:
         A = torch.bmm(X, X.mT)
         X = a * X + torch.bmm(b * A + c * torch.bmm(A, A), X)
     return X.mT if tall else X
+
+
+# --- the same directions in compiled code ---------------------------------------------------------
+
+
+@subroutine
+def steepest(
+    G: LaneArray, code: int, polynomials: Any, copy: LaneArray, right: LaneArray, sigma: LaneArray
+) -> None:
+    """Overwrite G by its steepest direction, or by `newton_schulz` with `polynomials`.
+
+    Of a hybrid norm the last row of G = W^T, the bias, is overwritten by its signs. The work arrays
+    are as long as G, its right singular vectors and its singular values.
+    """
+    if code == MAX:
+        g = G.flat
+        for j in range(len(g)):
+            g[j] = _sign(g[j])
+    elif code == L1:  # the first one of several largest entries
+        g, largest, place = G.flat, fill(0.0), fill(-1.0)
+        for j in range(len(g)):
+            size = abs(g[j])
+            place = where(size > largest, j, place)
+            largest = maximum(size, largest)
+        for j in range(len(g)):
+            g[j] = where(place == j, _sign(g[j]), 0)
+    else:
+        if code == HYBRID:
+            last = G.shape[0] - 1
+            for j in range(G.shape[1]):
+                G[last, j] = _sign(G[last, j])
+            G = G[:last]
+        tall = G.T.T if G.shape[0] >= G.shape[1] else G.T  # of the same type; (p, q) with p >= q
+        p, q = tall.shape
+        if code == MUON:
+            _newton_schulz(tall, polynomials, copy, reshaped(right, (q, q)))
+        else:
+            U, V = reshaped(copy, (q, p)), reshaped(right, (q, q))
+            _singular(tall, code == NUCLEAR, U, V, sigma[:q])
+
+
+@njit(inline="always")
+def _sign(x: Any) -> Any:
+    """Return 1, -1, 0 or NaN."""
+    return where(x > 0, 1, where(x < 0, -1, x - x))
+
+
+@njit(inline="always")
+def _singular(G: LaneArray, leading: bool, U: LaneArray, V: LaneArray, sigma: LaneArray) -> None:
+    """Overwrite G by U V^T on its range, or by its `leading` u v^T alone."""
+    p, q = G.shape
+    U[:] = G.T
+    svd_columns(U, V, sigma)
+    for j in range(1, q):
+        rescale(U[j], where(sigma[j] > sigma[0] * (p * EPS), 1, 0))
+    rank = 1 if leading else q
+    matmul(G, U[:rank].T, V[:rank])
+
+
+@njit(inline="always")
+def _newton_schulz(G: LaneArray, polynomials: Any, rest: LaneArray, A: LaneArray) -> None:
+    """Overwrite G by `newton_schulz` of it."""
+    p, q = G.shape
+    square, product = reshaped(rest, (q, q)), reshaped(rest, (p, q))
+    norm = fill(0.0)
+    for i in range(p):
+        norm += inner(G[i], G[i])
+    inverse = 1 / (sqrt(norm) + TINY)
+    for i in range(p):
+        rescale(G[i], inverse)
+    for k in range(len(polynomials)):
+        a, b, c = polynomials[k, 0], polynomials[k, 1], polynomials[k, 2]
+        matmul(A, G.T, G)
+        matmul(square, A, A)
+        for i in range(q):
+            for j in range(q):
+                A[i, j] = b * A[i, j] + c * square[i, j]
+        matmul(product, G, A)
+        for i in range(p):
+            for j in range(q):
+                G[i, j] = a * G[i, j] + product[i, j]

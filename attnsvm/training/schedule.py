@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from itertools import chain, islice, zip_longest
 from typing import ClassVar, NamedTuple
@@ -77,15 +77,13 @@ class BlockSteps(ABC):
 
         If an exception ends it, for example an interrupt, shares that are not begun are cancelled.
         """
+        self.take(0, 0, optimizer.plan(0, 0), np.empty(0, np.int64))  # compiles in this thread
         latest: dict[int, Future[None]] = {}
         pool = ThreadPoolExecutor(threads)
         try:
-            submitted = (
-                self._submit(stretch, threads, pool, latest)
-                for stretch in self._stretches(optimizer)
-            )
+            stretches = self._stretches(optimizer)
+            submitted = (self._submit(stretch, threads, pool, latest) for stretch in stretches)
             begun = deque(islice(submitted, self.AHEAD))
-            report(0)
             while begun:
                 stretch = begun.popleft()
                 for future in stretch.futures:
@@ -101,33 +99,16 @@ class BlockSteps(ABC):
 
     def _stretches(self, optimizer: FirstOrder) -> Iterator[Stretch]:
         """Yield all stretches; each ends at a stop, or after LONGEST steps."""
-        grid = [int(stop) for stop in optimizer.grid()]
-        most, at, start, stops = self.most_stops(), 1, grid[0], list[int]()
-        passes, longest, drawn = optimizer.passes(self.n), self.LONGEST, np.empty((0, self.n))
+        weights, longest, at = optimizer.weights(self.n), self.LONGEST, 0
         if optimizer.batch:
             longest = min(longest, max(1, self.LONGEST * 2**6 // self.n))
-
-        def stretch(end: int) -> Stretch:
-            nonlocal drawn
+        for start, end, stops in _cut(optimizer.grid(), self.most_stops(), longest):
             plan = optimizer.plan(start, end)
-            if optimizer.batch:
-                parts, count = [drawn], len(drawn)
-                while count < len(plan):
-                    parts.append(next(passes))
-                    count += len(parts[-1])
-                drawn = np.concatenate(parts)
-                plan, drawn = np.hstack([plan, drawn[: len(plan)]]), drawn[len(plan) :]
+            if optimizer.batch and len(plan):
+                plan = np.hstack([plan, np.stack([*islice(weights, len(plan))])])
             since = np.array(stops, np.int64) - start
-            return Stretch(start, end, plan, since, self.kept(len(stops), at), [])
-
-        for stop in grid[1:]:
-            while stop - start > longest:
-                yield stretch(start + longest)
-                at, start, stops = at + len(stops), start + longest, []
-            stops.append(stop)
-            if len(stops) == most or stop == grid[-1]:
-                yield stretch(stop)
-                at, start, stops = at + len(stops), stop, []
+            yield Stretch(start, end, plan, since, self.kept(len(stops), at), [])
+            at += len(stops)
 
     def _submit(
         self, stretch: Stretch, threads: int, pool: Executor, latest: dict[int, Future[None]]
@@ -147,11 +128,25 @@ class BlockSteps(ABC):
         for future in earlier:
             future.result()
         first, last, begin, end = share
-        done, until = np.searchsorted(stretch.stops, (begin, end), "right")
+        # a stop between two shares belongs to the first one
+        done, until = np.searchsorted(stretch.stops, (begin or -1, end), "right")
         stops = stretch.stops[done:until] - begin
-        found = self.take(first, last, stretch.plan[begin:end], stops)
-        for all_blocks, some in zip(stretch.seen, found, strict=True):
+        seen = self.take(first, last, stretch.plan[begin:end], stops)
+        for all_blocks, some in zip(stretch.seen, seen, strict=True):
             all_blocks[done:until, LANES * first : LANES * last] = some
+
+
+def _cut(grid: Sequence[float], most: int, longest: int) -> Iterator[tuple[int, int, list[int]]]:
+    """Yield begin, end and stops of stretches of at most so many stops and steps."""
+    start, stops = 0, list[int]()
+    for stop in map(int, grid):
+        while stop - start > longest:
+            yield start, start + longest, stops
+            start, stops = start + longest, []
+        stops.append(stop)
+        if len(stops) == most or stop == grid[-1]:
+            yield start, stop, stops
+            start, stops = stop, []
 
 
 def shares(blocks: int, threads: int, steps: int, most: int) -> list[list[Share]]:
@@ -161,13 +156,12 @@ def shares(blocks: int, threads: int, steps: int, most: int) -> list[list[Share]
     of its last block, and ends with the last steps of its first one. `most` is the largest number
     of steps times blocks in a share of several blocks.
     """
-    threads, few = min(threads, blocks), max(1, most // steps)
-    found = []
+    threads, few = min(threads, blocks), max(1, most // max(steps, 1))
+    of_threads = []
     for thread in range(threads):
         (first, before), (last, after) = (divmod(blocks * k, threads) for k in (thread, thread + 1))
         late, early = steps * before // threads, steps * after // threads
-        whole = range(first + (before > 0), last, few)
-        mine = [(last, last + 1, 0, early)] if early else []
-        mine += [(b, min(b + few, last), 0, steps) for b in whole]
-        found.append(mine + ([(first, first + 1, late, steps)] if before else []))
-    return found
+        own = [(last, last + 1, 0, early)] if early else []
+        own += [(b, min(b + few, last), 0, steps) for b in range(first + (before > 0), last, few)]
+        of_threads.append(own + ([(first, first + 1, late, steps)] if before else []))
+    return of_threads

@@ -3,22 +3,21 @@
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from attnsvm.head import Relu
 from attnsvm.linalg import unit
-from attnsvm.linalg.jit import announced
 from attnsvm.linalg.simd.arithmetic import LANES
 from attnsvm.linalg.simd.array import LaneArray
 from attnsvm.linalg.simd.blocks import blocks_of, of_blocks
-from attnsvm.loss import Loss, Squared
+from attnsvm.loss import LOSS_CODES, Loss
 from attnsvm.model import READOUTS, Transformer
 from attnsvm.optimizer.base import TINY
 from attnsvm.parameterization import Parameterization, Variables
 from attnsvm.problem import ProblemBatch
-from attnsvm.training import LOSS_CODES
-from attnsvm.transformer.compiled import Data, Sizes, differentiate, work_arrays
+from attnsvm.transformer.compiled import Data, Sizes, descend_layers, work_arrays
 from attnsvm.transformer.network import Weights, admissible, forward, of_head, read
 
 
@@ -78,19 +77,21 @@ class TrainedNetwork:
         self, attention: Variables, weights: Weights, eta: float, how: str
     ) -> tuple[Variables, Weights]:
         """Return variables and weights after a step along the gradient, `direct` or exact."""
-        direct = how == "direct"
-        found = {"W": self.direct(weights)} if direct else self.adjoints(weights).gradients
-        in_W = (found["W"] if direct else _unit_size(found["W"], 3)).flatten(0, 2)
+        if how == "direct":
+            gradients = {"W": self.direct(weights)}
+        else:
+            exact = self.adjoints(weights).gradients
+            gradients = {name: _unit_size(G, _stack(name)) for name, G in exact.items()}
+        in_W = gradients["W"].flatten(0, 2)
         unit = torch.eye(in_W.shape[-1], dtype=in_W.dtype, device=in_W.device).expand_as(in_W)
         parts = self.rule.pullback(tuple(V.flatten(0, 2) for V in attention), in_W.mT, unit)
-        moved = tuple(
-            _descended(V, G.view_as(V), eta, 3) for V, G in zip(attention, parts, strict=True)
-        )
-        trained = {"W": self.combined(moved)}
-        for name, V in weights.others(self.model).items():
-            G = _unit_size(found[name], _stack(name))
-            trained[name] = _descended(V, G, self.model.rate * eta, _stack(name))
-        return moved, weights.replaced(trained)
+        pairs = zip(attention, parts, strict=True)
+        moved = tuple(_descended(V, G.view_as(V), eta, "W") for V, G in pairs)
+        trained = {
+            name: _descended(V, gradients[name], self.model.rate * eta, name)
+            for name, V in weights.others(self.model).items()
+        }
+        return moved, weights.replaced({"W": self.combined(moved), **trained})
 
     def direct(self, weights: Weights) -> Tensor:
         """Return the gradient in W by torch's own backward pass."""
@@ -114,32 +115,46 @@ class TrainedNetwork:
         unit = torch.eye(d, dtype=self.X.dtype, device=self.X.device).expand(len(self.X), 1, d, d)
         return self.batch.head.features(unit, self.batch.head_parameters)
 
-    def sizes(self, weights: Weights, k: int, m: int) -> Sizes:
-        """Return the sizes of the compiled code, with k projections of the head, m columns of K."""
-        (_, n, T, d), model, loss = self.X.shape, self.model, self.loss
-        return Sizes(
-            n=n, T=T, d=d, L=model.layers, H=model.heads, k=k, m=m,
-            width=model.mlp, residual=model.residual, values=weights.V is not None,
-            train_values=model.trains("values"), train_mlp=bool(model.mlp) and model.trains("mlp"),
-            train_head=model.trains("head"), rate=float(model.rate),
-            readout=READOUTS.index(model.readout), loss=LOSS_CODES.get(type(loss), 0),
-            target=loss.target if isinstance(loss, Squared) else 0.0,
-        )  # fmt: skip
+    def in_blocks(
+        self, weights: Weights, features: tuple[Tensor, Tensor] | None = None, m: int = 0
+    ) -> tuple[Data, Sizes]:
+        """Return what is given to the compiled code, with m columns of K, and its sizes.
 
-    def data(self, weights: Weights, F: Tensor, kinds: Tensor) -> Data:
-        """Return what is given to the compiled code, with a head of projections F (B, d, k)."""
-        B, n, T, _ = self.X.shape
-        allowed = admissible(T, self.model.causal, self.mask).expand(B, 1, n, T, T)[:, 0]
+        Without `features` of the head the adjoints of the last rows are given.
+        """
+        (B, n, T, d), model, loss = self.X.shape, self.model, self.loss
+        F, kinds = features or (self.X.new_empty(B, 1, d, 0), self.X.new_empty(3, 0))
+        allowed = admissible(T, model.causal, self.mask).expand(B, 1, n, T, T)[:, 0]
         bias = torch.zeros(B, n, T, T, dtype=torch.float64).masked_fill(~allowed, -torch.inf)
-        values, first, second = (
-            self.X.new_empty(B, *[0] * axes) if P is None else P
-            for P, axes in ((weights.V, 4), (weights.M1, 3), (weights.M2, 3))
+        matrices = (
+            self.X.new_empty(B, *[0] * axes) if V is None else V
+            for axes, V in ((4, weights.V), (3, weights.M1), (3, weights.M2))
         )
-        Y, of_labels = self.Y.view(B, n, -1), (-self.Y / self.Y[0].numel()).view(B, n, -1)
-        given = self.X, bias, values, first, second, F, kinds.expand(LANES, 3, -1), Y, of_labels
-        lanes: Any = [blocks_of(P.cpu()) for P in given]
+        Y = self.Y.view(B, n, -1)
+        arrays = self.X, bias, *matrices, F[:, 0], kinds.expand(LANES, 3, -1), Y, -Y / Y[0].numel()
+        lanes: Any = [blocks_of(V.cpu()) for V in arrays]
         lanes[6] = LaneArray(lanes[6].array[0])  # the kinds are those of every block
-        return Data(*lanes)
+        sizes = Sizes(
+            n=n,
+            T=T,
+            d=d,
+            L=model.layers,
+            H=model.heads,
+            k=F.shape[-1],
+            m=m,
+            width=model.mlp,
+            residual=model.residual,
+            values=weights.V is not None,
+            train_values=model.trains("values"),
+            train_mlp=bool(model.mlp) and model.trains("mlp"),
+            train_head=model.trains("head"),
+            rate=float(model.rate),
+            readout=READOUTS.index(model.readout),
+            loss=LOSS_CODES.get(type(loss), 0),
+            target=getattr(loss, "target", 0.0),
+            given=features is None,
+        )
+        return Data(*lanes), sizes
 
     def adjoints(self, weights: Weights) -> Adjoints:
         """Return the exact adjoints, of any head and loss.
@@ -147,29 +162,23 @@ class TrainedNetwork:
         They are computed on the processor, whatever the device of the weights.
         """
         rows = forward(self.model, weights, self.X, self.mask)[-1].rows
-        g, exponent, in_head = self._readout(rows, weights)
-        B, _, _, d = self.X.shape
-        data = self.data(weights, self.X.new_empty(B, d, 0), self.X.new_empty(3, 0))
-        sizes = self.sizes(weights, k=0, m=0)
+        *of_rows, in_head = self._readout(rows, weights)
+        W, g, c = (blocks_of(V.cpu()) for V in (weights.W, *of_rows))
+        data, sizes = self.in_blocks(weights)
         work = work_arrays(sizes)
         work.r[:], work.P[:], work.P_exponent[:] = 0.0, 0.0, -torch.inf  # of rows that none reads
-        given = [blocks_of(part.cpu()) for part in (weights.W, g, exponent)]
-        trained = [name for name in weights.others(self.model) if _stack(name) > 1]
-        names = ["r", "r_exponent", "P", "P_exponent", "dW", *(f"d{name}" for name in trained)]
-        kept: list[list[Any]] = [[] for _ in names]
-        with announced("gradient of a transformer", 40):
-            for b in range(len(data.X)):
-                work.g[:], work.c[:] = given[1][b], given[2][b]
-                differentiate(b, data, work, given[0], sizes)
-                for parts, name in zip(kept, names, strict=True):
-                    parts.append(torch.from_numpy(getattr(work, name).array.copy()))
-        stacked = (LaneArray(torch.stack(parts).numpy()) for parts in kept)
-        r, r_exponent, P, P_exponent, *found = (
-            of_blocks(lanes, B).to(rows.device) for lanes in stacked
-        )
-        return Adjoints(
-            r, r_exponent, P, P_exponent, dict(zip(["W", *trained], found, strict=True)) | in_head
-        )
+        trained = ["W", *(name for name in weights.others(self.model) if _stack(name) > 1)]
+        names = ["r", "r_exponent", "P", "P_exponent", *(f"d{name}" for name in trained)]
+        kept = []
+        for b in range(len(data.X)):
+            work.g[:], work.c[:] = g[b], c[b]
+            descend_layers(b, b + 1, data, work, (W, W), np.zeros(1), sizes)
+            kept.append([getattr(work, name).array.copy() for name in names])
+        tensors = [
+            of_blocks(LaneArray(np.stack(arrays)), len(rows)).to(rows.device)
+            for arrays in zip(*kept, strict=True)
+        ]
+        return Adjoints(*tensors[:4], dict(zip(trained, tensors[4:], strict=True)) | in_head)
 
     def _readout(self, rows: Tensor, weights: Weights) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Return g (B, n, T, d) and c (B, n, T) of dL/dx_k = g e^c of the last rows x_k.
@@ -187,13 +196,13 @@ class TrainedNetwork:
                 of_rows = exponent.masked_fill((slopes == 0).all(-1), -torch.inf)
             largest = of_rows.flatten(1).amax(-1).view(-1, *[1] * (exponent.ndim - 1))
             weighed = slope * _relative(of_rows, largest)
-            found = head.parameter_gradient(o, weights.head, weighed)
-            in_head = {of_head(name): part for name, part in found.items()}
+            parts = head.parameter_gradient(o, weights.head, weighed)
+            in_head = {of_head(name): part for name, part in parts.items()}
         g = slopes * slope.unsqueeze(-1)
         if self.model.readout != "every":
-            share = torch.full((T, 1), 1 / T, dtype=g.dtype, device=g.device)
+            share = g.new_full((T, 1), 1 / T)
             if self.model.readout == "first":
-                share = (torch.arange(T, device=g.device) == 0).to(g.dtype).unsqueeze(-1)
+                share = g.new_tensor([1.0] + [0.0] * (T - 1)).unsqueeze(-1)
             g, exponent = g.unsqueeze(2) * share, exponent.unsqueeze(2).expand(-1, -1, T)
         return g, exponent.masked_fill((g == 0).all(-1), -torch.inf), in_head
 
@@ -218,7 +227,7 @@ def _relative(exponent: Tensor, largest: Tensor) -> Tensor:
 
 def _stack(name: str) -> int:
     """Return how many axes count matrices: instances, layers, heads."""
-    return {"V": 3, "M1": 2, "M2": 2}.get(name, 1)
+    return {"W": 3, "V": 3, "M1": 2, "M2": 2}.get(name, 1)
 
 
 def _unit_size(G: Tensor, stack: int) -> Tensor:
@@ -230,11 +239,11 @@ def _unit_size(G: Tensor, stack: int) -> Tensor:
     return G / torch.where(size > 0, size, 1.0)
 
 
-def _descended(V: Tensor, G: Tensor, eta: float, stack: int) -> Tensor:
-    """Return V - eta G / ||G|| of each matrix behind the `stack` first axes.
+def _descended(V: Tensor, G: Tensor, eta: float, name: str) -> Tensor:
+    """Return V - eta G / ||G|| of each matrix.
 
     In this order of operations, which direct steps on record have: saturation leaves their rounding
     noise only.
     """
-    axes = tuple(range(stack, G.ndim))
+    axes = tuple(range(_stack(name), G.ndim))
     return V - eta * G / (torch.linalg.vector_norm(G, dim=axes, keepdim=True) + TINY)

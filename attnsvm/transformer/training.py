@@ -13,17 +13,15 @@ from attnsvm.config.groups import INITIAL
 from attnsvm.config.instantiate import named
 from attnsvm.head import Linear, Relu
 from attnsvm.linalg import own_settings
-from attnsvm.linalg.jit import announced
 from attnsvm.linalg.simd.arithmetic import LANES
 from attnsvm.linalg.simd.array import LaneArray
 from attnsvm.linalg.simd.blocks import blocks_of, of_blocks
-from attnsvm.loss import Loss
+from attnsvm.loss import LOSS_CODES, Loss
 from attnsvm.model import Transformer
 from attnsvm.optimizer import NormalizedGD, Optimizer
 from attnsvm.optimizer.base import REPORT_EVERY, Report
 from attnsvm.parameterization import KQ, Parameterization, Variables, W
 from attnsvm.problem import ProblemBatch
-from attnsvm.training import LOSS_CODES
 from attnsvm.training.batch import ROWS, optimizer_named, parameterization_named, reporting
 from attnsvm.training.schedule import BlockSteps, Stretch
 from attnsvm.transformer.compiled import descend_layers, work_arrays
@@ -131,18 +129,23 @@ def train_layers(
     rule = parameterization_named(parameterization, m)
     net = TrainedNetwork(model, batch, named("loss", loss), rule)
     heads = range(model.layers * model.heads)
-    drawn = [rule.init(chosen.init, chosen.init_scale, batch.seeds + at * NEXT, batch.d)
-             for at in heads]  # fmt: skip
+    drawn = (
+        rule.init(chosen.init, chosen.init_scale, batch.seeds + at * NEXT, batch.d) for at in heads
+    )
     stacked = (torch.stack(V, 1) for V in zip(*drawn, strict=True))
     start = tuple(V.view(*net.stack, *V.shape[2:]) for V in stacked)
     recorder = _Recorder(net, [int(k) for k in chosen.grid()])
+    weights = net.drawn.replaced({"W": net.combined(start)})
     with torch.no_grad(), own_settings() as threads, reporting(progress, chosen.steps) as report:
         if compiled and compilable(net, chosen):
-            steps = _NetworkSteps(net, start, recorder)
-            recorder.store(start, net.drawn.replaced({"W": net.combined(start)}))
-            steps.run(chosen, threads, report)
+            _NetworkSteps(net, start, recorder).run(chosen, threads, report)
         else:
-            _descend(net, start, chosen, recorder, report)
+            for k, recorded in chosen.each_step(report):
+                if recorded:
+                    recorder.store(start, weights)
+                if k < chosen.steps:
+                    eta = chosen.step_size(k)
+                    start, weights = net.stepped(start, weights, eta, chosen.gradient)
         return recorder.trajectory(chosen.gradient)
 
 
@@ -193,12 +196,11 @@ class _Recorder:
     """Fills the arrays of a trajectory; `last` are the variables of attention and all weights."""
 
     def __init__(self, net: TrainedNetwork, grid: list[int]) -> None:
-        B, n, T, d = net.X.shape
-        L, H, S = net.model.layers, net.model.heads, len(grid)
+        (B, n, T, d), (_, *heads), S = net.X.shape, net.stack, len(grid)
         self.net, self.grid, self.taken = net, grid, 0
-        self.snapshots = net.X.new_empty(B, S, L, H, d, d)
+        self.snapshots = net.X.new_empty(B, S, *heads, d, d)
         self.risk = net.X.new_empty(B, S)
-        self.log_softmax = net.X.new_empty(B, S, L, H, n, T, T)
+        self.log_softmax = net.X.new_empty(B, S, *heads, n, T, T)
         self.last: tuple[Variables, Weights] = (), net.drawn
 
     def store(self, attention: Variables, weights: Weights) -> None:
@@ -210,9 +212,9 @@ class _Recorder:
 
     def trajectory(self, how: str) -> LayerTrajectory:
         """Return the trajectory; `how` is the kind of gradient used."""
-        attention, weights = self.last
+        (attention, weights), net = self.last, self.net
         K, Q = attention if len(attention) == 2 else (None, None)
-        error, net = torch.zeros_like(weights.W[..., 0, 0]), self.net
+        error = torch.zeros_like(weights.W[..., 0, 0])
         if how == "direct":
             error = net.direction_error(weights)
         seen = self.snapshots, self.risk, self.log_softmax
@@ -221,55 +223,28 @@ class _Recorder:
         )
 
 
-def _descend(
-    net: TrainedNetwork, attention: Variables, optimizer: NormalizedGD, recorder: _Recorder,
-    report: Report,
-) -> None:  # fmt: skip
-    """Take the steps of any head, loss, parameterization and kind of gradient, with torch."""
-    weights, recorded = net.drawn.replaced({"W": net.combined(attention)}), set(optimizer.grid())
-    for k in range(optimizer.steps + 1):
-        if k in recorded:
-            recorder.store(attention, weights)
-        if k % REPORT_EVERY == 0 or k == optimizer.steps:
-            report(k)
-        if k < optimizer.steps:
-            eta = optimizer.step_size(k)
-            attention, weights = net.stepped(attention, weights, eta, optimizer.gradient)
-
-
 class _NetworkSteps(BlockSteps):
     """Steps of the compiled loop; what is trained is kept at the stops."""
 
     LONGEST, SHARE, AHEAD = REPORT_EVERY, 2**7, 1
 
     def __init__(self, net: TrainedNetwork, start: Variables, recorder: _Recorder) -> None:
-        self.net, self.start, self.recorder = net, start, recorder
-        features = net.features()
-        assert features is not None  # as checked in `compilable`
-        F, kinds = features
-        self.n = net.batch.n
-        self.data, self.blocks = net.data(net.drawn, F[:, 0], kinds), -(-net.batch.B // LANES)
+        self.net, self.recorder, self.n = net, recorder, net.batch.n
+        m = start[0].shape[-1] * (len(start) - 1)
+        self.data, self.sizes = net.in_blocks(net.drawn, net.features(), m)
+        self.blocks, self.others = len(self.data.X), net.drawn.others(net.model)
         self.attention = [blocks_of(V.cpu()) for V in start]
-        self.sizes = net.sizes(net.drawn, F.shape[-1], start[0].shape[-1] * (len(start) - 1))
-        self.names = list(net.drawn.others(net.model))
-        self.arrays = [*self.attention, *(getattr(self.data, n, self.data.F) for n in self.names)]
-        with announced("training loop of a transformer", 60):
-            self.advance(0, 0, np.empty((0, 3)))
-
-    def advance(self, first: int, last: int, plan: NDArray[np.float64]) -> None:
-        """Take a step for each row of the plan in the blocks first <= b < last."""
-        etas = np.ascontiguousarray(plan[:, 0])
-        variables, work = (self.attention[0], self.attention[-1]), work_arrays(self.sizes)
-        descend_layers(first, last, self.data, work, variables, etas, self.sizes)
+        others = (getattr(self.data, name, self.data.F) for name in self.others)
+        self.arrays = [*self.attention, *others]
 
     def record(self, stretch: Stretch) -> None:
         """Store the snapshot at the end of a stretch."""
-        parts = [part[0].to(self.net.X.device) for part in stretch.seen]
-        attention, others = tuple(parts[: len(self.start)]), parts[len(self.start) :]
-        drawn = self.net.drawn.others(self.net.model)
-        trained = {n: V.view_as(drawn[n]) for n, V in zip(self.names, others, strict=True)}
-        W = self.net.combined(attention)
-        self.recorder.store(attention, self.net.drawn.replaced({"W": W, **trained}))
+        net, count = self.net, len(self.attention)
+        parts = [part[0].to(net.X.device) for part in stretch.seen]
+        pairs = zip(self.others.items(), parts[count:], strict=True)
+        trained = {name: V.view_as(drawn) for (name, drawn), V in pairs}
+        trained["W"] = net.combined(tuple(parts[:count]))
+        self.recorder.store(tuple(parts[:count]), net.drawn.replaced(trained))
 
     def kept(self, stops: int, at: int) -> list[Tensor]:
         """Return empty tensors (stops, B, ...) for what is trained."""
@@ -280,7 +255,9 @@ class _NetworkSteps(BlockSteps):
         self, first: int, last: int, plan: NDArray[np.float64], stops: NDArray[np.int64]
     ) -> list[Tensor]:
         """Take the steps of some blocks; return what is trained, after the last one."""
-        self.advance(first, last, plan)
+        etas, work = np.ascontiguousarray(plan[:, 0]), work_arrays(self.sizes)
+        variables = self.attention[0], self.attention[-1]
+        descend_layers(first, last, self.data, work, variables, etas, self.sizes)
         count = min(LANES * last, self.net.batch.B) - LANES * first
         ends = (of_blocks(LaneArray(V.array[first:last]), count) for V in self.arrays)
         return [V.unsqueeze(0)[: len(stops)] for V in ends]

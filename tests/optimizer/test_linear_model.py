@@ -13,7 +13,6 @@ from attnsvm.config import ConfigError
 from attnsvm.config.instantiate import named
 from attnsvm.data import sample
 from attnsvm.training import train
-from tests.quick import beside
 
 STEPS = 200
 SHAPE = {"n": 5, "K": 3, "d": 4, "margin": 0.1, "trials": 3}
@@ -42,21 +41,52 @@ def muon_signum(parameters, lr, weight_decay, beta):
     return signs(parameters, lr, weight_decay, step)
 
 
-OURS = {one.__name__: one for one in (signs, muon_signum)}
+OURS = {"signs": signs, "muon_signum": muon_signum}
 OURS["of_length_one"] = partial(signs, step=lambda G: G / G.norm(dim=(1, 2), keepdim=True))
-CASES = beside(__file__)
+BATCHES = [{}, {"batch": 1, "order": "cyclic"}, {"batch": 2, "order_seed": 7},
+           {"batch": 3, "order": "replacement"}]  # fmt: skip
+DECAY = {"weight_decay": 0.02}
+RULES = [
+    ("gd", {"lr": 0.5}, "SGD", {}),
+    ("gd", {"lr": 0.5, "ridge": 0.05}, "SGD", {"weight_decay": 0.1}),  # a penalty
+    ("momentum", {"beta": 0.8}, "SGD", {"momentum": 0.8}),
+    ("momentum", {"nesterov": True}, "SGD", {"momentum": 0.9, "nesterov": True}),
+    ("adam", {}, "AdamW", {"weight_decay": 0.0}),
+    (
+        "adam",
+        {"beta1": 0.5, "beta2": 0.9, "eps": 1e-3, **DECAY},
+        "AdamW",
+        {"betas": [0.5, 0.9], "eps": 1e-3, **DECAY},
+    ),
+    (
+        "adam",
+        {"beta1": 0.0, "eps": 0.1},
+        "AdamW",
+        {"weight_decay": 0.0, "betas": [0.0, 0.999], "eps": 0.1},
+    ),
+    (
+        "steepest",
+        {"norm": "spectral+max", "beta": 0.9, **DECAY},
+        "muon_signum",
+        {"beta": 0.9, **DECAY},
+    ),
+    ("sign_gd", {}, "signs", {}),
+    ("sign_gd", DECAY, "signs", DECAY),
+    ("normalized_gd", DECAY, "of_length_one", DECAY),
+]
+"""Optimizers and their options; that of torch, or the loop of the test, and its options."""
 
 
-@pytest.mark.parametrize("of_batches", CASES["batches"])
-@pytest.mark.parametrize(("name", "fields", "of_torch", "its_fields"), CASES["rules"])
+@pytest.mark.parametrize("of_batches", BATCHES)
+@pytest.mark.parametrize(("name", "fields", "of_torch", "its_fields"), RULES)
 def test_two_hundred_steps_are_those_of_torch(name, fields, of_torch, its_fields, of_batches):
     """Steps are small: where softmax saturates, the gradient of torch cancels."""
-    batch, options = sample("classes", **SHAPE), {**fields, **of_batches}
+    batch, options = sample("classes", **SHAPE), {"lr": 0.02, **fields, **of_batches}
     path = train(batch, "w", name, "log", init="zero", steps=STEPS, record_every=50, **options)
     x, y = batch.Z[..., : SHAPE["d"]], batch.head_parameters["v"].argmax(-1)
     order = list(islice(named("optimizer", name, **options).weights(SHAPE["n"]), STEPS))
     W = torch.zeros(len(x), SHAPE["K"], SHAPE["d"], dtype=torch.float64, requires_grad=True)
-    loop = (OURS.get(of_torch) or getattr(torch.optim, of_torch))([W], fields["lr"], **its_fields)
+    loop = (OURS.get(of_torch) or getattr(torch.optim, of_torch))([W], options["lr"], **its_fields)
     for weights in order:
         loop.zero_grad()
         losses = cross_entropy((x @ W.mT).mT, y, reduction="none")

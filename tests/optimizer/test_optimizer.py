@@ -14,10 +14,8 @@ from attnsvm.optimizer import Step
 from attnsvm.selection import select_tokens
 from attnsvm.training import train
 from attnsvm.training.trajectory import TrainingStatus
-from tests.quick import beside
 from tests.training.test_training import SMALL, draw, risk_of
 
-CASES = beside(__file__)
 FIRST_ORDER = [
     "normalized_gd", "gd", "polyak", "momentum", "adam", "sign_gd", "steepest", "muon",
     "mirror_descent",
@@ -40,11 +38,14 @@ def optimizer(name, **fields):
 
 
 def test_step_sizes_and_recorded_steps():
-    for fields, sizes in CASES["sizes"]:
-        rule = optimizer("gd", lr=0.2, steps=3, **fields)
-        assert [rule.step_size(k) for k in range(3)] == pytest.approx(sizes), fields
-    for fields, grid in CASES["grids"]:
-        assert optimizer("gd", **fields).grid() == grid, fields
+    sizes = {"linear": (0.2, 0.3, 0.4), "geometric": (0.2, 0.3, 0.45), "decay": (0.2, 2 / 15, 0.1)}
+    for schedule, expected in sizes.items():
+        rule = optimizer("gd", lr=0.2, growth=0.5, schedule=schedule, decay=1.0)
+        assert [rule.step_size(k) for k in range(3)] == pytest.approx(expected)
+    for steps, grid in ((250, [0, 100, 200, 250]), (200, [0, 100, 200]), (0, [0])):
+        assert optimizer("gd", steps=steps).grid() == grid
+    for steps, grid in ((60, [0, 1, 2, 5, 10, 20, 50, 60]), (1, [0, 1]), (0, [0])):
+        assert optimizer("gd", steps=steps, record="geometric").grid() == grid
 
 
 def test_published_normalisation_carries_eps():

@@ -5,15 +5,13 @@ import math
 
 import pytest
 import torch
-from numba import njit
 
 from attnsvm.config.instantiate import named
 from attnsvm.data import sample
-from attnsvm.linalg import jit
 from attnsvm.nn.risk import Risk
 from attnsvm.training import train, uncompiled
 from attnsvm.training.batch import parameterization_named
-from tests.quick import beside, quick
+from tests.quick import quick
 from tests.training.test_training import ragged
 
 pytestmark = pytest.mark.processors
@@ -27,8 +25,18 @@ NORMS = ["frobenius", "max", "l1", "spectral", "nuclear"]
 RULES = pytest.mark.parametrize(
     ("parameterization", "m"), [("w", None), ("kq", None), pytest.param("kq", 2, marks=FULL)]
 )
-CASES = beside(__file__)
-STEPPERS = [*CASES[:3], *(pytest.param(*case, marks=FULL) for case in CASES[3:])]
+STEPPERS = quick(
+    ("steepest", {"norm": "spectral", "beta": 0.9, "nesterov": True}),
+    ("muon", {"polynomial": "polar_express"}),
+    ("adam", {"batch": 2, "weight_decay": 0.5}),
+    *(("steepest", {"norm": norm, "beta": beta}) for norm in NORMS for beta in (0.0, 0.8)),
+    ("muon", {"newton_schulz_steps": 2, "beta": 0.0}),
+    ("muon", {"polynomial": "exact"}),
+    ("sign_gd", {}),
+    ("momentum", {"beta": 0.7, "nesterov": True}),
+    ("normalized_gd", {"batch": 1, "weight_decay": 0.5}),
+    count=3,
+)
 
 
 def assert_same(batch, /, *arguments, tolerance=1e-12, **options):
@@ -37,15 +45,6 @@ def assert_same(batch, /, *arguments, tolerance=1e-12, **options):
     size = loop.snapshots.norm(dim=(-2, -1))
     assert ((kernel.snapshots - loop.snapshots).norm(dim=(-2, -1)) <= tolerance * size).all()
     return kernel, loop
-
-
-def test_compilation_is_announced_once(caplog):
-    twice = njit(lambda x: 2 * x)  # never cached on disk
-    for expected in (["compiling the test for this processor: once, about 7 s"], []):
-        with jit.announced("test", 7):
-            assert twice(21) == 42
-        assert [r.getMessage() for r in caplog.records] == expected
-        caplog.clear()
 
 
 def test_an_interrupt_ends_a_training_without_end():
@@ -228,8 +227,9 @@ def test_a_step_of_tokens_far_along_the_head_is_that_of_torch(parameterization, 
 
 @RULES
 @pytest.mark.parametrize("ridge", [1e-2, pytest.param(0.0, marks=FULL)])
-@pytest.mark.parametrize(("name", "fields"), STEPPERS)
-def test_a_few_steps_are_those_of_torch(name, fields, ridge, parameterization, m):
+@pytest.mark.parametrize("stepper", STEPPERS)
+def test_a_few_steps_are_those_of_torch(stepper, ridge, parameterization, m):
+    name, fields = stepper
     options = {"m": m, "ridge": ridge, "steps": 4, "record_every": 1, "lr": 0.05}
     batch = ragged(sample(**SHAPE))
     assert_same(batch, parameterization, name, tolerance=1e-11, **options, **fields)

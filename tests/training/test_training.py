@@ -14,7 +14,6 @@ from attnsvm.nn.risk import Risk
 from attnsvm.training import train
 from attnsvm.training.batch import parameterization_named
 from tests.kkt import normal as draw
-from tests.quick import beside
 
 GD_RECORDS = json.loads((Path(__file__).parents[1] / "reference" / "gd.json").read_text())
 SMALL = {"n": 3, "T": 4, "d": 5, "trials": 6, "seed": 20}
@@ -127,7 +126,19 @@ def test_progress_counts_the_steps():
     train(sample(**SMALL), steps=2, progress=True)
 
 
-@pytest.mark.parametrize(("arguments", "options", "message"), beside(__file__))
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        (["v"], {}, r"parameterization=v: must be w \| kq"),
+        (["w", "sgd"], {}, r"optimizer=sgd: did you mean gd\?"),
+        (["w", "gd", "hinge"], {}, "loss=hinge: must be"),
+        (["w"], {"step": 3}, r"optimizer\.step: .*did you mean steps\?"),
+        (["w"], {"init": "ones"}, "optimizer.init=ones: .*must be"),
+        (["w"], {"m": 2}, r"parameterization\.m: .*must be absent"),
+        (["kq"], {"m": 6}, "m=6: must be >= 1 and <= d=5"),
+        (["kq", "steepest"], {"norm": "spectral+max"}, r"optimizer\.norm=spectral\+max: must be"),
+    ],
+)
 def test_bad_arguments_are_named(arguments, options, message):
     with pytest.raises(ConfigError, match=message):
         train(sample(**SMALL), *arguments, **options)

@@ -14,7 +14,6 @@ from attnsvm.svm import solve_svm
 from attnsvm.theory import optimal_mixture
 from attnsvm.training import chunk_size, train, train_chunks
 from attnsvm.training.trajectory import TrainingStatus
-from tests.quick import beside
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +61,20 @@ def test_exact_training_reaches_the_direction_of_the_svm_and_direct_training_sta
 
 @pytest.mark.full
 @pytest.mark.parametrize("parameterization", ["w", "kq"])
-@pytest.mark.parametrize(("optimizer", "options"), beside(__file__))
+@pytest.mark.parametrize(
+    ("optimizer", "options"),
+    [
+        ("gd", {"steps": 0}),
+        ("gd", {"steps": 5, "lr": 1e-4}),  # has hardly moved
+        ("gd", {"steps": 2000, "lr": 0.1}),  # grows like log k
+        ("gd", {"steps": 300, "lr": 30.0}),
+        ("momentum", {"steps": 300, "lr": 1.0}),
+        *((name, {"steps": 300}) for name in ("adam", "sign_gd", "mirror_descent")),
+        ("normalized_gd", {"growth": 0.05}),
+        ("normalized_gd", {"gradient": "direct"}),
+        ("regularization_path", {"radii": [3.0, 30.0]}),
+    ],
+)
 def test_no_optimum_is_finite_where_none_exists(batch, parameterization, optimizer, options):
     """Linear head, different scores, d >= max(T - 1, n): the gradient has no zero.
 

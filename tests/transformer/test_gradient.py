@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from mpmath import exp, log, log1p, mpf, sqrt, workdps
@@ -13,9 +14,10 @@ from attnsvm.model import Transformer
 from attnsvm.parameterization import W as Combined
 from attnsvm.transformer.network import Weights, forward
 from attnsvm.transformer.trained import TrainedNetwork, in_weights
-from tests.quick import beside
+from tests.quick import quick
 
 n, T, d = 1, 3, 2
+exact, exact_exp, exact_log1p = (np.vectorize(f, otypes=[object]) for f in (mpf, exp, log1p))
 
 
 def drawn(model, norm, seed):
@@ -41,103 +43,78 @@ def drawn(model, norm, seed):
     return TrainedNetwork(model, batch, Logistic(), Combined()), weights
 
 
-def exact(array):
-    """Return nested lists of exact numbers."""
-    if isinstance(array, list):
-        return [exact(one) for one in array]
-    return mpf(array)
-
-
-def product(matrix, vector):
-    return [sum(a * b for a, b in zip(row, vector, strict=True)) for row in matrix]
-
-
-def transposed(matrix):
-    return [list(column) for column in zip(*matrix, strict=True)]
-
-
 def exact_risk(model, W, V, M1, M2, X, Y, v):
     """Return the risk of one instance by the definition, in the digits that are set."""
-    losses = []
-    for i, x in enumerate(X):
+    keys = np.tril(np.ones((T, T), bool)) if model.causal else np.ones((T, T), bool)
+    margins = []
+    for x, y in zip(X, Y, strict=True):
         for layer in range(model.layers):
-            outputs = []
-            for k in range(T):
-                o = [mpf(0)] * d
-                for h in range(model.heads):
-                    keys = range(k + 1) if model.causal else range(T)
-                    u = product(W[layer][h], x[k])
-                    logits = [sum(a * b for a, b in zip(x[t], u, strict=True)) for t in keys]
-                    e = [exp(logit - max(logits)) for logit in logits]
-                    mean = [sum(e[t] * x[t][j] for t in keys) / sum(e) for j in range(d)]
-                    if V is not None:
-                        mean = product(transposed(V[layer][h]), mean)
-                    o = [a + b / sqrt(model.heads) for a, b in zip(o, mean, strict=True)]
-                outputs.append(o)
-            if model.residual:
-                pairs = zip(x, outputs, strict=True)
-                outputs = [[(a + b) / sqrt(2) for a, b in zip(*p, strict=True)] for p in pairs]
+            o = 0 * x
+            for h in range(model.heads):
+                logits = x @ (x @ W[layer, h].T).T
+                logits = np.where(keys, logits.T, -mpf("inf"))
+                e = exact_exp(logits - logits.max(1, keepdims=True))
+                mean = e / e.sum(1, keepdims=True) @ x
+                o += (mean if V is None else mean @ V[layer, h]) / sqrt(model.heads)
+            x = (x + o) / sqrt(2) if model.residual else o
             if model.mlp:
-                hidden = [product(transposed(M1[layer]), y) for y in outputs]
-                hidden = [[max(a, mpf(0)) for a in row] for row in hidden]
-                added = [product(transposed(M2[layer]), a) for a in hidden]
-                pairs = zip(outputs, added, strict=True)
-                outputs = [[(a + b) / sqrt(2) for a, b in zip(*p, strict=True)] for p in pairs]
-            x = outputs
-        if model.readout == "every":
-            read = list(zip(x, Y[i], strict=True))
-        elif model.readout == "mean":
-            read = [([sum(row[j] for row in x) / T for j in range(d)], Y[i])]
-        else:
-            read = [(x[0], Y[i])]
-        losses += [log1p(exp(-y * sum(a * b for a, b in zip(v, o, strict=True)))) for o, y in read]
-    return sum(losses) / len(losses)
+                x = (x + np.maximum(x @ M1[layer], mpf(0)) @ M2[layer]) / sqrt(2)
+        rows = {"every": x, "mean": x.sum(0) / T, "first": x[0]}[model.readout]
+        margins.append(y * (rows @ v))
+    return exact_log1p(exact_exp(-np.stack(margins))).mean()
 
 
 def exact_parts(net, weights):
     """Return W, V, M1, M2, X, Y and v of the instance as exact numbers."""
-    parts = (
-        *(getattr(weights, name) for name in ("W", "V", "M1", "M2")),
-        net.X,
-        net.Y,
-        weights.head["v"],
-    )
-    return [None if part is None else exact(part[0].tolist()) for part in parts]
+    matrices = (getattr(weights, name) for name in ("W", "V", "M1", "M2"))
+    parts = *matrices, net.X, net.Y, weights.head["v"]
+    return [None if part is None else exact(part[0].numpy()) for part in parts]
 
 
 def derivatives(model, parts, matrix, digits):
     """Return the gradient of the risk in one of the matrices in `parts`, by central differences."""
     eps = mpf(10) ** (-digits // 3)
-    found = [[mpf(0)] * len(row) for row in matrix]
-    for a, row in enumerate(matrix):
-        for b, middle in enumerate(list(row)):
-            ends = []
-            for sign in (1, -1):
-                row[b] = middle + sign * eps
-                ends.append(exact_risk(model, *parts))
-            row[b] = middle
-            found[a][b] = (ends[0] - ends[1]) / (2 * eps)
-    return found
+    gradient = 0 * matrix
+    for at in np.ndindex(*matrix.shape):
+        middle, ends = matrix[at], []
+        for sign in (1, -1):
+            matrix[at] = middle + sign * eps
+            ends.append(exact_risk(model, *parts))
+        matrix[at] = middle
+        gradient[at] = (ends[0] - ends[1]) / (2 * eps)
+    return gradient
 
 
 def direction_error(ours, matrix):
     """Return the largest error of an entry of ours / ||ours||, matrix exact."""
-    size = sqrt(sum(entry**2 for row in matrix for entry in row))
-    direction = (ours / ours.norm()).tolist()
-    pairs = zip(matrix, direction, strict=True)
-    return max(abs(x / size - mpf(y)) for p in pairs for x, y in zip(*p, strict=True))
+    return abs(matrix / exact_size(matrix) - exact((ours / ours.norm()).numpy())).max()
 
 
-CASES = beside(__file__)
+def exact_size(matrix):
+    return sqrt((matrix * matrix).sum())
 
 
-@pytest.mark.parametrize(
-    ("layers", "options", "norm"),
-    [(*case, 1) for case in CASES]
-    + [pytest.param(*case, norm, marks=pytest.mark.full) for case in CASES for norm in (30, 250)],
-)
-def test_gradients_are_exact(layers, options, norm):
-    model = Transformer(layers=layers, **options)
+ALL = {"heads": 2, "values": "orthogonal", "mlp": 3, "readout": "mean", "trained": "all"}
+NETWORKS = [
+    {"layers": 1, "residual": False},
+    {},
+    {"layers": 3, "residual": False},
+    {"layers": 3, "causal": True, "readout": "mean"},
+    {"residual": False, "causal": True, "readout": "every"},
+    {"residual": False, "heads": 2, "values": "orthogonal", "readout": "every"},
+    {"heads": 2, "values": "orthogonal"},
+    {"layers": 3, "residual": False, "mlp": 3, "readout": "every"},
+    ALL,
+    {"residual": False, "values": "orthogonal", "mlp": 2, "readout": "every", "trained": "all"},
+    {"causal": True, "mlp": 3, "readout": "mean", "trained": "all"},
+]
+
+
+@pytest.mark.parametrize("norm", quick(1, 30, 250))
+@pytest.mark.parametrize("options", NETWORKS)
+def test_gradients_are_exact(options, norm):
+    model = Transformer(**options)
+    layers = model.layers
     net, weights = drawn(model, norm, seed=layers + norm)
     found, seen = net.adjoints(weights), forward(model, weights, net.X)
     digits = 60 + int(1.5 * norm * layers)  # the gradient is not below e^(-2 norm layers)
@@ -146,8 +123,8 @@ def test_gradients_are_exact(layers, options, norm):
         for at, layer in enumerate(seen):
             G, scale = in_weights(found.P[:, at], found.P_exponent[:, at], layer.X)
             for h in range(model.heads):
-                expected = derivatives(model, parts, parts[0][at][h], digits)
-                size = sqrt(sum(entry**2 for row in expected for entry in row))
+                expected = derivatives(model, parts, parts[0][at, h], digits)
+                size = exact_size(expected)
                 assert size > 0
                 assert direction_error(found.gradients["W"][0, at, h], expected) <= 1e-9
                 assert direction_error(G[0, h], expected) <= 1e-9
@@ -155,19 +132,15 @@ def test_gradients_are_exact(layers, options, norm):
                 assert abs(log(size) - mpf(log_size.item())) <= 1e-9
         if model.trained != "all":
             return
-        ours = found.gradients
-        pairs = [
-            *zip(ours["V"].flatten(0, 2), (one for layer in V for one in layer), strict=True),
-            *zip(ours["M1"][0], M1, strict=True),
-            *zip(ours["M2"][0], M2, strict=True),
-            (ours["head_v"], [head]),
-        ]
-        for value, matrix in pairs:
-            expected = derivatives(model, parts, matrix, digits)
-            if any(any(row) for row in expected):
-                assert direction_error(value, expected) <= 1e-11
-            else:
-                assert not value.any()  # no hidden unit is active
+        matrices = {"V": V, "M1": M1, "M2": M2, "head_v": head}
+        for name, exact_values in matrices.items():
+            ours, count = found.gradients[name][0], exact_values.ndim - 2
+            for at in np.ndindex(exact_values.shape[: max(count, 0)]):
+                expected = derivatives(model, parts, exact_values[at], digits)
+                if expected.any():
+                    assert direction_error(ours[at], expected) <= 1e-11
+                else:
+                    assert not ours[at].any()  # no hidden unit is active
 
 
 @pytest.mark.full
@@ -190,7 +163,7 @@ def test_rows_that_swap_are_copies_with_a_residual_connection(seed, off):
     with workdps(960):
         parts = exact_parts(net, weights)
         for at in range(2):
-            expected = derivatives(model, parts, parts[0][at][0], 960)
+            expected = derivatives(model, parts, parts[0][at, 0], 960)
             assert direction_error(found[0, at, 0], expected) <= 1e-12
 
 
@@ -203,7 +176,7 @@ def test_a_query_of_zeros_does_not_hide_the_others():
     assert found.P_exponent[0, 0, 0, 0, 1:].max() < -708
     with workdps(6000):
         parts = exact_parts(net, weights)
-        expected = derivatives(model, parts, parts[0][0][0], 6000)
+        expected = derivatives(model, parts, parts[0][0, 0], 6000)
         again, _ = in_weights(found.P[:, 0], found.P_exponent[:, 0], net.X)
         for gradient in (found.gradients["W"][0, 0, 0], again[0, 0]):
             assert direction_error(gradient, expected) <= 1e-12

@@ -9,7 +9,7 @@ from attnsvm import ConfigError, Transformer, experiment, train_layers
 from attnsvm.sweeps.cells import row_key
 from attnsvm.verify.run import prove
 from tests.config.test_config import composed
-from tests.quick import beside, refusals
+from tests.quick import quick, refusals
 from tests.verify.forging import Forgery, refusal
 from tests.verify.kinds import written
 
@@ -176,7 +176,7 @@ def test_a_forged_network_is_refused(record, name, request, tmp_path):
     assert reason in refusal(forged.written(tmp_path))
 
 
-@pytest.mark.parametrize("record", ["forgery", pytest.param("joint", marks=pytest.mark.full)])
+@pytest.mark.parametrize("record", quick("forgery", "joint"))
 def test_the_genuine_record_is_reproduced(record, request, tmp_path):
     assert prove(request.getfixturevalue(record).written(tmp_path), 3).reproduced == 3
 
@@ -192,12 +192,23 @@ def test_an_mlp_that_was_not_trained_is_found(joint, tmp_path):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("overrides", beside(__file__))
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        "model.trained=head head=mlp head.width=3 optimizer.steps=100",
+        "model.trained=all head=relu parameterization=kq optimizer.steps=100",
+        "model.trained=values model.heads=1 optimizer.steps=300 model.rate=1",
+        "model.residual=false model.layers=3 parameterization=kq optimizer.steps=200",
+        "selection=multi model.residual=false model.heads=1 optimizer.steps=1500",
+        "model.readout=every model.causal=true head=relu model.mlp=2 "
+        "probe=[rank,entropy,margin_gap] optimizer.gradient=direct",
+    ],
+)
 def test_other_networks_pass(overrides, tmp_path):
-    config = composed(*SMALL, *overrides)
-    found = experiment.run(config)
-    proof = prove(written(tmp_path, config, found), 10**6)
-    assert proof.reproduced == found.trials["seed"].nunique()
+    config = composed(*SMALL, *overrides.split())
+    record = experiment.run(config)
+    proof = prove(written(tmp_path, config, record), 10**6)
+    assert proof.reproduced == record.trials["seed"].nunique()
 
 
 def test_a_stalled_layer_is_told():

@@ -10,9 +10,30 @@ from attnsvm import ConfigError, Transformer, train_layers
 from attnsvm.parameterization import W as Combined
 from attnsvm.transformer.network import Weights, forward
 from attnsvm.transformer.trained import TrainedNetwork
-from tests.quick import beside, quick_rows
+from tests.quick import quick
 
-CASES = beside(__file__)
+NETWORKS = quick(
+    ({"heads": 2, "mlp": 3, "trained": "all", "readout": "mean"}, "kq", "squared"),
+    ({"layers": 1, "residual": False}, "w", "linear"),
+    ({}, "kq", "exponential"),
+    (
+        {"layers": 3, "heads": 2, "values": "orthogonal", "causal": True, "readout": "mean"},
+        "w",
+        "logistic",
+    ),
+    ({"trained": "head", "readout": "mean"}, "w", "linear"),
+    ({"mlp": 5, "trained": "all", "residual": False}, "w", "logistic"),
+)
+REFUSED = {
+    "model.layers=0": {"layers": 0},
+    "model.values=x": {"values": "x"},
+    "model.readout=first: must be mean | every": {"causal": True},
+    "optimizer.gradient=direct: must be log_domain": {"gradient": "direct"},
+    "optimizer=Adam: must be normalized_gd": {"optimizer": "adam"},
+    "optimizer.ridge=0.1: must be 0": {"ridge": 0.1},
+    "stepz": {"stepz": 3},
+    **{f"optimizer.init={init}: must be": {"init": init} for init in ("cone", "balanced")},
+}
 SHAPE = {"n": 3, "T": 4, "d": 6, "trials": 5}
 
 
@@ -20,9 +41,10 @@ def batch_for(model, **changes):
     return attnsvm.sample("sphere", model=model, **SHAPE | changes)
 
 
-@pytest.mark.parametrize(("options", "parameterization", "loss"), quick_rows(*CASES["networks"]))
-def test_compiled_steps_are_those_of_the_torch_loop(options, parameterization, loss):
+@pytest.mark.parametrize("network", NETWORKS)
+def test_compiled_steps_are_those_of_the_torch_loop(network):
     """Blocks of eight, all trained matrices by the compiled rule, and by `NormalizedGD`."""
+    options, parameterization, loss = network
     model = Transformer(**options)
     other = "relu" if model.trains("head") else "quadratic"
     batch = batch_for(model, head=other if loss in ("linear", "squared") else "linear", trials=11)
@@ -159,8 +181,9 @@ def test_the_mask_excludes_keys():
     assert weights[0].equal(weights[1])
 
 
-@pytest.mark.parametrize(("options", "message"), CASES["refused"])
-def test_wrong_networks_and_trainings_are_refused(options, message):
+@pytest.mark.parametrize("message", REFUSED)
+def test_wrong_networks_and_trainings_are_refused(message):
+    options = REFUSED[message]
     of_model = {name: options[name] for name in options if name in vars(Transformer())}
     rest = {name: options[name] for name in options if name not in of_model}
     batch = batch_for(Transformer())

@@ -13,7 +13,7 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.core.datamodel import models, register_default
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
-from numba.extending import intrinsic, lower_builtin, lower_cast
+from numba.extending import lower_builtin, lower_cast
 
 LANES = 8
 
@@ -33,8 +33,7 @@ class Mask(types.Type):  # type: ignore[misc]
 
 
 LANES_TYPE, MASK_TYPE = Lanes(), Mask()
-DOUBLE = ir.DoubleType()
-VECTOR = ir.VectorType(DOUBLE, LANES)
+VECTOR = ir.VectorType(ir.DoubleType(), LANES)
 INTEGERS = ir.VectorType(ir.IntType(64), LANES)
 BITS = ir.VectorType(ir.IntType(1), LANES)
 
@@ -54,176 +53,150 @@ class _MaskModel(models.PrimitiveModel):  # type: ignore[misc]
 @lower_cast(types.Number, Lanes)
 def _splat(context: Any, builder: Any, source: Any, target: Any, value: Any) -> Any:
     """Build eight lanes that hold one number."""
-    number = context.cast(builder, value, source, types.float64)
-    one = builder.insert_element(
-        ir.Constant(VECTOR, ir.Undefined), number, ir.Constant(ir.IntType(32), 0)
-    )
-    places = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
-    return builder.shuffle_vector(one, ir.Constant(VECTOR, ir.Undefined), places)
+    number, empty = context.cast(builder, value, source, types.float64), VECTOR(ir.Undefined)
+    first = builder.insert_element(empty, number, ir.IntType(32)(0))
+    places = ir.VectorType(ir.IntType(32), LANES)([0] * LANES)
+    return builder.shuffle_vector(first, empty, places)
 
 
-def _operator(symbol: Any, count: int, build: Callable[..., Any], result: Any, of: Any) -> None:
-    """Define an operator on values of the type `of`; numbers become lanes."""
+def operation(*kinds: Any, result: Any = LANES_TYPE, symbol: Any = None) -> Callable[..., Any]:
+    """Return a decorator of a function that builds the LLVM code of an operation on lanes.
 
-    class Template(AbstractTemplate):  # type: ignore[misc]
-        def generic(self, args: Any, kws: Any) -> Any:
-            known = (type(of), types.Number) if of is LANES_TYPE else type(of)
-            if len(args) != count or not any(isinstance(a, type(of)) for a in args):
-                return None
-            if not all(isinstance(a, known) for a in args):
-                return None
-            return signature(result, *[of] * count)
+    Compiled code calls the function without the builder, or uses the operator `symbol`, with
+    arguments of these types; numbers become lanes.
+    """
 
-    infer_global(symbol)(Template)
+    def decorate(build: Callable[..., Any]) -> Callable[..., Any]:
+        name = build if symbol is None else symbol
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return build(builder, *args)
+        class Template(AbstractTemplate):  # type: ignore[misc]
+            key = name
 
-    lower_builtin(symbol, *[type(of)] * count)(codegen)
+            def generic(self, args: Any, kws: Any) -> Any:
+                of_lanes = [isinstance(a, Lanes | Mask) for a in args]
+                if len(args) != len(kinds) or not (symbol is None or any(of_lanes)):
+                    return None
+                for a, kind in zip(args, kinds, strict=True):
+                    if a != kind and not (kind is LANES_TYPE and isinstance(a, types.Number)):
+                        return None
+                return signature(result, *kinds)
 
+        infer_global(name, types.Function(Template))
+        lower_builtin(name, *kinds)(lambda context, builder, signature, args: build(builder, *args))
+        return build
 
-def _contracted(name: str) -> Callable[..., Any]:
-    """Return the operation: a product and a sum may become one multiply-add."""
-    return lambda builder, a, b: getattr(builder, name)(a, b, flags=("contract",))
-
-
-def _compared(symbol: str) -> Callable[..., Any]:
-    """Return the comparison: false where one of the two is NaN, but for !=."""
-    if symbol == "!=":
-        return lambda builder, a, b: builder.fcmp_unordered(symbol, a, b)
-    return lambda builder, a, b: builder.fcmp_ordered(symbol, a, b)
+    return decorate
 
 
-for _symbol, _in_place, _name in (
-    (operator.add, operator.iadd, "fadd"),
-    (operator.sub, operator.isub, "fsub"),
-    (operator.mul, operator.imul, "fmul"),
-    (operator.truediv, operator.itruediv, "fdiv"),
-):
-    for _one in (_symbol, _in_place):
-        _operator(_one, 2, _contracted(_name), LANES_TYPE, LANES_TYPE)
-for _symbol, _name in (
-    (operator.gt, ">"), (operator.ge, ">="), (operator.lt, "<"), (operator.le, "<="),
-    (operator.eq, "=="), (operator.ne, "!="),
-):  # fmt: skip
-    _operator(_symbol, 2, _compared(_name), MASK_TYPE, LANES_TYPE)
-_operator(operator.and_, 2, lambda builder, a, b: builder.and_(a, b), MASK_TYPE, MASK_TYPE)
-_operator(operator.or_, 2, lambda builder, a, b: builder.or_(a, b), MASK_TYPE, MASK_TYPE)
-_operator(operator.invert, 1, lambda builder, a: builder.not_(a), MASK_TYPE, MASK_TYPE)
-_operator(operator.neg, 1, lambda builder, a: builder.fneg(a), LANES_TYPE, LANES_TYPE)
-_operator(abs, 1, lambda builder, a: _call("fabs")(builder, [a]), LANES_TYPE, LANES_TYPE)
+def _llvm(name: str) -> Callable[..., Any]:
+    """Return what builds the call of the function of LLVM of this name."""
 
-
-@intrinsic
-def where(typingctx: Any, mask: Any, a: Any, b: Any) -> Any:
-    """Return a in the lanes of the mask, b in the others."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.select(*args)
-
-    return LANES_TYPE(MASK_TYPE, LANES_TYPE, LANES_TYPE), codegen
-
-
-@intrinsic
-def any_lane(typingctx: Any, mask: Any) -> Any:
-    """Return whether the mask is true in at least one lane."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        lanes = builder.bitcast(args[0], ir.IntType(LANES))
-        return builder.icmp_unsigned("!=", lanes, ir.Constant(ir.IntType(LANES), 0))
-
-    return types.boolean(MASK_TYPE), codegen
-
-
-def lanes_at(builder: Any, address: Any, index: Any) -> Any:
-    """Return the LLVM pointer to entry `index` of the array at an address."""
-    return builder.gep(builder.inttoptr(address, VECTOR.as_pointer()), [index])
-
-
-@intrinsic
-def fill(typingctx: Any, value: Any) -> Any:
-    """Return eight lanes that hold the number `value`."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return _splat(context, builder, types.float64, LANES_TYPE, args[0])
-
-    return LANES_TYPE(types.float64), codegen
-
-
-def _operation(build: Callable[[Any, list[Any]], Any], count: int, name: str) -> Any:
-    """Return an intrinsic that maps `count` lanes values to one by `build(builder, args)`."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return build(builder, list(args))
-
-    signature = LANES_TYPE(*[LANES_TYPE] * count)
-    makers = {
-        1: lambda typingctx, a: (signature, codegen),
-        2: lambda typingctx, a, b: (signature, codegen),
-        3: lambda typingctx, a, b, c: (signature, codegen),
-    }
-    maker = makers[count]
-    maker.__name__ = maker.__qualname__ = name
-    return intrinsic(maker)
-
-
-def _call(name: str) -> Callable[[Any, list[Any]], Any]:
-    def build(builder: Any, args: list[Any]) -> Any:
+    def build(builder: Any, *args: Any) -> Any:
         kind = ir.FunctionType(VECTOR, [VECTOR] * len(args))
         full = f"llvm.{name}.v{LANES}f64"
-        function = cgutils.get_or_insert_function(builder.module, kind, full)
-        return builder.call(function, args)
+        return builder.call(cgutils.get_or_insert_function(builder.module, kind, full), args)
 
     return build
 
 
-def _where_greater(builder: Any, args: list[Any]) -> Any:
-    return builder.select(builder.fcmp_ordered(">", args[0], args[1]), args[2], args[3])
+def _contracted(name: str) -> Callable[..., Any]:
+    """Return what builds the operation: a product and a sum may become one multiply-add."""
+    return lambda builder, a, b: getattr(builder, name)(a, b, flags=("contract",))
 
 
-def _power_of_two(builder: Any, args: list[Any]) -> Any:
-    bits = builder.bitcast(args[0], INTEGERS)
-    shifted = builder.shl(bits, ir.Constant(INTEGERS, [52] * LANES))
-    one = ir.Constant(INTEGERS, [1023 << 52] * LANES)
-    return builder.bitcast(builder.add(shifted, one), VECTOR)
+def _compared(symbol: str) -> Callable[..., Any]:
+    """Return what builds the comparison: false where one of the two is NaN, but for !=."""
+    name = "fcmp_unordered" if symbol == "!=" else "fcmp_ordered"
+    return lambda builder, a, b: getattr(builder, name)(symbol, a, b)
 
 
-multiply_add = _call("fma")
-fma = _operation(multiply_add, 3, "fma")
-sqrt = _operation(_call("sqrt"), 1, "sqrt")
-power_of_two = _operation(_power_of_two, 1, "power_of_two")
-"""2^k, for the integer k in the low bits of MAGIC + k."""
-
-maximum = _operation(lambda builder, args: _where_greater(builder, [*args, *args]), 2, "maximum")
-"""The larger of two values; the second one where one is NaN."""
-
-minimum = _operation(
-    lambda builder, args: _where_greater(builder, [*args[::-1], *args]), 2, "minimum"
-)
-"""The smaller of two values; the second one where one is NaN."""
-
-
-def _exponent(builder: Any, args: list[Any]) -> Any:
-    """Build e of x = m 2^e, 1/2 <= m < 1: its bits in the low ones of 2^52, less 2^52 + 1022."""
-    bits = builder.bitcast(args[0], INTEGERS)
-    shifted = builder.lshr(bits, ir.Constant(INTEGERS, [52] * LANES))
-    placed = builder.or_(shifted, ir.Constant(INTEGERS, [0x433 << 52] * LANES))
-    offset = ir.Constant(VECTOR, [2.0**52 + 1022] * LANES)
-    return builder.fsub(builder.bitcast(placed, VECTOR), offset)
-
-
-def _mantissa(builder: Any, args: list[Any]) -> Any:
-    bits = builder.bitcast(args[0], INTEGERS)
-    kept = builder.and_(bits, ir.Constant(INTEGERS, [(1 << 52) - 1] * LANES))
-    placed = builder.or_(kept, ir.Constant(INTEGERS, [1022 << 52] * LANES))
-    return builder.bitcast(placed, VECTOR)
+for _name, _symbols in {
+    "fadd": (operator.add, operator.iadd),
+    "fsub": (operator.sub, operator.isub),
+    "fmul": (operator.mul, operator.imul),
+    "fdiv": (operator.truediv, operator.itruediv),
+}.items():
+    for _symbol in _symbols:
+        operation(LANES_TYPE, LANES_TYPE, symbol=_symbol)(_contracted(_name))
+for _name, _symbol in {
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+}.items():
+    operation(LANES_TYPE, LANES_TYPE, result=MASK_TYPE, symbol=_symbol)(_compared(_name))
+for _symbol in (operator.and_, operator.or_):
+    operation(MASK_TYPE, MASK_TYPE, result=MASK_TYPE, symbol=_symbol)(
+        lambda builder, a, b, name=_symbol.__name__: getattr(builder, name)(a, b)
+    )
+operation(MASK_TYPE, result=MASK_TYPE, symbol=operator.invert)(lambda builder, a: builder.not_(a))
+operation(LANES_TYPE, symbol=operator.neg)(lambda builder, a: builder.fneg(a))
+operation(LANES_TYPE, symbol=abs)(_llvm("fabs"))
+fma, sqrt = (operation(*[LANES_TYPE] * n)(_llvm(name)) for n, name in ((3, "fma"), (1, "sqrt")))
 
 
-exponent = _operation(_exponent, 1, "exponent")
-"""e of a normal number x = m 2^e > 0 with 1/2 <= m < 1."""
+@operation(LANES_TYPE)
+def fill(builder: Any, value: Any) -> Any:
+    """Return eight lanes that hold the number `value`."""
+    return value
 
-mantissa = _operation(_mantissa, 1, "mantissa")
-"""m of a normal number x = m 2^e > 0 with 1/2 <= m < 1."""
+
+@operation(MASK_TYPE, LANES_TYPE, LANES_TYPE)
+def where(builder: Any, mask: Any, a: Any, b: Any) -> Any:
+    """Return a in the lanes of the mask, b in the others."""
+    return builder.select(mask, a, b)
+
+
+@operation(MASK_TYPE, result=types.boolean)
+def any_lane(builder: Any, mask: Any) -> Any:
+    """Return whether the mask is true in at least one lane."""
+    return builder.icmp_unsigned(
+        "!=", builder.bitcast(mask, ir.IntType(LANES)), ir.IntType(LANES)(0)
+    )
+
+
+@operation(LANES_TYPE, LANES_TYPE)
+def maximum(builder: Any, a: Any, b: Any) -> Any:
+    """Return the larger of two values; the second one where one is NaN."""
+    return builder.select(builder.fcmp_ordered(">", a, b), a, b)
+
+
+@operation(LANES_TYPE, LANES_TYPE)
+def minimum(builder: Any, a: Any, b: Any) -> Any:
+    """Return the smaller of two values; the second one where one is NaN."""
+    return builder.select(builder.fcmp_ordered(">", b, a), a, b)
+
+
+def _bits(value: int) -> Any:
+    return INTEGERS([value] * LANES)
+
+
+@operation(LANES_TYPE)
+def power_of_two(builder: Any, x: Any) -> Any:
+    """Return 2^k, for the integer k in the low bits of x = MAGIC + k."""
+    shifted = builder.shl(builder.bitcast(x, INTEGERS), _bits(52))
+    return builder.bitcast(builder.add(shifted, _bits(1023 << 52)), VECTOR)
+
+
+@operation(LANES_TYPE)
+def exponent(builder: Any, x: Any) -> Any:
+    """Return e of a normal number x = m 2^e > 0 with 1/2 <= m < 1.
+
+    Its bits are put in the low ones of 2^52, of which 2^52 + 1022 is subtracted.
+    """
+    shifted = builder.lshr(builder.bitcast(x, INTEGERS), _bits(52))
+    placed = builder.bitcast(builder.or_(shifted, _bits(0x433 << 52)), VECTOR)
+    return builder.fsub(placed, VECTOR([2.0**52 + 1022] * LANES))
+
+
+@operation(LANES_TYPE)
+def mantissa(builder: Any, x: Any) -> Any:
+    """Return m of a normal number x = m 2^e > 0 with 1/2 <= m < 1."""
+    kept = builder.and_(builder.bitcast(x, INTEGERS), _bits((1 << 52) - 1))
+    return builder.bitcast(builder.or_(kept, _bits(1022 << 52)), VECTOR)
+
 
 MAGIC = 6755399441055744.0
 LOG2_E = 1.4426950408889634
@@ -304,9 +277,9 @@ def logarithm(x: Any) -> Any:
     p = fma(p, z, fill(3.999999999940941908e-01))
     p = fma(p, z, fill(6.666666666666735130e-01))
     rest = fma(s, square + z * p, e * fill(LN2_LOW))
-    found = fma(e, fill(LN2_HIGH), f - (square - rest))
-    found = where(x > zero, found, where(x == zero, -np.inf, np.nan))
-    return where(x == np.inf, x, found)
+    value = fma(e, fill(LN2_HIGH), f - (square - rest))
+    value = where(x > zero, value, where(x == zero, -np.inf, np.nan))
+    return where(x == np.inf, x, value)
 
 
 @njit(inline="always")

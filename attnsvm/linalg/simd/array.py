@@ -8,7 +8,9 @@ the environment when code is compiled: then one that is out of bounds is an Inde
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from functools import cache, reduce
+from itertools import accumulate, pairwise
 from math import prod
 from typing import Any, TypeVar
 
@@ -42,10 +44,14 @@ class LaneArray:
     flat: Any
 
     def __init__(self, array: NDArray[np.float64]) -> None:
-        if array.dtype != np.float64 or array.shape[-1:] != (LANES,):
-            raise ValueError(f"array: {array.dtype} {array.shape}; must be float64, (..., {LANES})")
-        if not array.flags.c_contiguous:
-            raise ValueError("array: must be contiguous")
+        if (
+            array.dtype != np.float64
+            or array.shape[-1:] != (LANES,)
+            or not array.flags.c_contiguous
+        ):
+            raise ValueError(
+                f"array: {array.dtype} {array.shape}; must be contiguous float64, (..., {LANES})"
+            )
         self.array, self.data = array, array.ctypes.data
         self.shape: tuple[int, ...] = array.shape[:-1]
 
@@ -56,20 +62,13 @@ class LaneArray:
 
     @staticmethod
     def several(*shapes: tuple[int, ...]) -> list[LaneArray]:
-        """Return arrays with entries of any values in one memory; torch aligns it to cache lines.
-
-        For arrays of a few entries, which are made by the dozen, the checks take too long.
-        """
-        counts = [prod(shape) for shape in shapes]
-        memory = torch.empty(sum(counts), LANES, dtype=torch.float64)
-        flat, address, start, found = memory.numpy(), memory.data_ptr(), 0, []
-        for shape, count in zip(shapes, counts, strict=True):
-            made = LaneArray.__new__(LaneArray)
-            made.array = flat[start : start + count].reshape(*shape, LANES)
-            made.data, made.shape = address + 8 * LANES * start, shape
-            found.append(made)
-            start += count
-        return found
+        """Return arrays of any values in one memory, which torch aligns to cache lines."""
+        ends = list(accumulate(map(prod, shapes), initial=0))
+        memory = torch.empty(ends[-1], LANES, dtype=torch.float64).numpy()
+        parts = zip(pairwise(ends), shapes, strict=True)
+        return [
+            LaneArray(memory[first:end].reshape(*shape, LANES)) for (first, end), shape in parts
+        ]
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -164,20 +163,20 @@ class _View:
         if isinstance(kind, types.BaseTuple):
             kinds, items = kind.types, cgutils.unpack_tuple(builder, index)
         first, shape, strides = [], [], []
-        for axis, (one, value) in enumerate(zip(kinds, items, strict=True)):
+        for axis, (item_kind, value) in enumerate(zip(kinds, items, strict=True)):
             size, stride = self.shape[axis], self.strides[axis]
-            if isinstance(one, types.Integer):
-                value = self.context.cast(builder, value, one, types.intp)
+            if isinstance(item_kind, types.Integer):
+                value = self.context.cast(builder, value, item_kind, types.intp)
                 self.check(builder.icmp_unsigned("<", value, size), axis)
                 first.append(value)
                 continue
-            cut = self.context.make_helper(builder, one, value)
+            cut = self.context.make_helper(builder, item_kind, value)
             whole = builder.icmp_signed("==", cut.stop, integer(2**63 - 1))
             stop = builder.select(whole, size, cut.stop)
             self.check(builder.icmp_unsigned("<=", stop, size), axis)
             self.check(builder.icmp_unsigned("<=", cut.start, stop), axis)
             count = builder.sub(stop, cut.start)
-            if one.has_step:
+            if item_kind.has_step:
                 count = builder.sdiv(
                     builder.add(count, builder.sub(cut.step, integer(1))), cut.step
                 )
@@ -220,8 +219,8 @@ def _item(kind: LaneArrayType, index: Any) -> Any:
     items = index.types if isinstance(index, types.BaseTuple) else (index,)
     if len(items) > kind.ndim:
         return None
-    cuts = [isinstance(one, types.SliceType) for one in items]
-    if not all(cut or isinstance(one, types.Integer) for cut, one in zip(cuts, items, strict=True)):
+    cuts = [isinstance(item, types.SliceType) for item in items]
+    if not all(isinstance(item, types.SliceType | types.Integer) for item in items):
         return None
     kept = kind.ndim - len(items) + sum(cuts)
     if not kept:
@@ -233,21 +232,22 @@ def _item(kind: LaneArrayType, index: Any) -> Any:
 @templates.infer_global(operator.getitem)
 class _Get(templates.AbstractTemplate):  # type: ignore[misc]
     def generic(self, args: Any, kws: Any) -> Any:
-        found = _item(*args) if isinstance(args[0], LaneArrayType) else None
-        return found and signature(found, args[0], types.unliteral(args[1]))
+        result = _item(*args) if isinstance(args[0], LaneArrayType) else None
+        return result and signature(result, args[0], types.unliteral(args[1]))
 
 
 @templates.infer_global(operator.setitem)
 class _Set(templates.AbstractTemplate):  # type: ignore[misc]
     def generic(self, args: Any, kws: Any) -> Any:
         kind, index, value = args
-        found = _item(kind, index) if isinstance(kind, LaneArrayType) else None
-        if found is None:
+        target = _item(kind, index) if isinstance(kind, LaneArrayType) else None
+        if target is None:
             return None
-        whole = isinstance(value, LaneArrayType)
-        if whole and (not isinstance(found, LaneArrayType) or value.ndim != found.ndim):
+        if not isinstance(value, LaneArrayType):
+            value = LANES_TYPE
+        elif value.ndim != getattr(target, "ndim", 0):
             return None
-        return signature(types.none, kind, types.unliteral(index), value if whole else LANES_TYPE)
+        return signature(types.none, kind, types.unliteral(index), value)
 
 
 @extending.lower_builtin(operator.getitem, LaneArrayType, types.Any)
@@ -270,13 +270,13 @@ def _set(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     target_kind = LaneArrayType(len(shape), False)
     view = array.view(target_kind, first, shape, strides)
     target = _View(context, builder, target_kind, view)
-    given = None
+    entries = None
     if isinstance(source, LaneArrayType):
-        given = _View(context, builder, source, value)
-        for axis, (one, other) in enumerate(zip(shape, given.shape, strict=True)):
-            array.check(builder.icmp_signed("==", one, other), axis)
+        entries = _View(context, builder, source, value)
+        for axis, sizes in enumerate(zip(shape, entries.shape, strict=True)):
+            array.check(builder.icmp_signed("==", *sizes), axis)
     with cgutils.loop_nest(builder, shape, INTEGER) as indices:
-        entry = value if given is None else builder.load(given.pointer(indices), align=8)
+        entry = value if entries is None else builder.load(entries.pointer(indices), align=8)
         builder.store(entry, target.pointer(indices), align=8)
     return context.get_dummy_value()
 
@@ -290,35 +290,32 @@ def _len(A):  # type: ignore[no-untyped-def]  # numba compares signatures
 class _Attributes(templates.AttributeTemplate):  # type: ignore[misc]
     key = LaneArrayType
 
-    def resolve_T(self, kind: Any) -> Any:
-        return LaneArrayType(kind.ndim, False)
 
-    def resolve_rows(self, kind: Any) -> Any:
-        return LaneArrayType(2) if kind.contiguous else None
+def _attribute(name: str, kind_of: Callable[[Any], Any], layout: Callable[..., Any]) -> None:
+    """Define an attribute, a view of an array: its type, and its shape and strides."""
+    setattr(_Attributes, f"resolve_{name}", lambda self, kind: kind_of(kind))
 
-    def resolve_flat(self, kind: Any) -> Any:
-        return LaneArrayType(1) if kind.contiguous else None
-
-
-@extending.lower_getattr(LaneArrayType, "T")
-def _transpose(context: Any, builder: Any, kind: Any, value: Any) -> Any:
-    array = _View(context, builder, kind, value)
-    result = LaneArrayType(kind.ndim, False)
-    return _made(context, builder, result, array.data, array.shape[::-1], array.strides[::-1])
+    @extending.lower_getattr(LaneArrayType, name)
+    def build(context: Any, builder: Any, kind: Any, value: Any) -> Any:
+        array = _View(context, builder, kind, value)
+        return _made(context, builder, kind_of(kind), array.data, *layout(builder, array))
 
 
-@extending.lower_getattr(LaneArrayType, "rows")
-def _rows(context: Any, builder: Any, kind: Any, value: Any) -> Any:
-    array = _View(context, builder, kind, value)
-    count = _product(builder, array.shape[:-1])
-    return _made(context, builder, LaneArrayType(2), array.data, [count, array.shape[-1]], [])
-
-
-@extending.lower_getattr(LaneArrayType, "flat")
-def _flat(context: Any, builder: Any, kind: Any, value: Any) -> Any:
-    array = _View(context, builder, kind, value)
-    count = _product(builder, array.shape)
-    return _made(context, builder, LaneArrayType(1), array.data, [count], [])
+_attribute(
+    "T",
+    lambda kind: LaneArrayType(kind.ndim, False),
+    lambda builder, array: (array.shape[::-1], array.strides[::-1]),
+)
+_attribute(
+    "rows",
+    lambda kind: LaneArrayType(2) if kind.contiguous else None,
+    lambda builder, array: ([_product(builder, array.shape[:-1]), array.shape[-1]], []),
+)
+_attribute(
+    "flat",
+    lambda kind: LaneArrayType(1) if kind.contiguous else None,
+    lambda builder, array: ([_product(builder, array.shape)], []),
+)
 
 
 def _product(builder: Any, sizes: Any) -> Any:

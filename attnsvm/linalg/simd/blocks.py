@@ -36,12 +36,12 @@ def blocks_of(tensor: Tensor) -> LaneArray:
     """
     B, whole, entries = len(tensor), len(tensor) // LANES, prod(tensor.shape[1:])
     blocks, flat = -(-B // LANES), tensor.numpy().reshape(B, entries)
-    (made,) = LaneArray.several((blocks, *tensor.shape[1:]))
-    lanes = made.array.reshape(blocks, entries, LANES)
+    (array,) = LaneArray.several((blocks, *tensor.shape[1:]))
+    lanes = array.array.reshape(blocks, entries, LANES)
     lanes[:whole] = flat[: whole * LANES].reshape(whole, LANES, entries).swapaxes(1, 2)
     if whole < blocks:
         lanes[whole] = flat[np.minimum(np.arange(whole * LANES, blocks * LANES), B - 1)].T
-    return made
+    return array
 
 
 def of_blocks(blocks: LaneArray, B: int) -> Tensor:
@@ -50,5 +50,6 @@ def of_blocks(blocks: LaneArray, B: int) -> Tensor:
     It is contiguous, also for a single block: the last bits of a sum depend on that.
     """
     lanes = torch.from_numpy(blocks.array)
-    flat = lanes.reshape(len(lanes), -1, LANES).mT.contiguous().view(len(lanes) * LANES, -1)
-    return flat[:B].reshape(B, *lanes.shape[1:-1])
+    blocks, *shape, _ = lanes.shape
+    flat = lanes.reshape(blocks, prod(shape), LANES).mT.contiguous()
+    return flat.view(blocks * LANES, *shape)[:B]

@@ -10,7 +10,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from attnsvm.linalg.jit import BOUNDS, subroutine
-from attnsvm.linalg.simd.arithmetic import LANES, VECTOR, fill, lanes_at, multiply_add
+from attnsvm.linalg.simd.arithmetic import LANES, VECTOR, fill, fma
 from attnsvm.linalg.simd.array import LaneArray, as_matrix, integer
 
 
@@ -155,7 +155,8 @@ def _write_tile(builder: Any, places: Any, onto: Any, rows: int, columns: int, i
     sums = {entry: cgutils.alloca_once(builder, VECTOR) for entry in entries}
 
     def place(address: Any, i: Any, by_i: Any, j: Any, by_j: Any) -> Any:
-        return lanes_at(builder, address, builder.add(builder.mul(i, by_i), builder.mul(j, by_j)))
+        index = builder.add(builder.mul(i, by_i), builder.mul(j, by_j))
+        return builder.gep(builder.inttoptr(address, VECTOR.as_pointer()), [index])
 
     def read(*where: Any) -> Any:
         return builder.load(place(*where), align=8)
@@ -169,7 +170,7 @@ def _write_tile(builder: Any, places: Any, onto: Any, rows: int, columns: int, i
         left = [read(a, integer(i), a_row, loop.index, a_inner) for i in range(rows)]
         above = [read(b, loop.index, b_inner, integer(j), b_column) for j in range(columns)]
         for i, j in entries:
-            total = multiply_add(builder, [left[i], above[j], builder.load(sums[i, j])])
+            total = fma(builder, left[i], above[j], builder.load(sums[i, j]))
             builder.store(total, sums[i, j])
     for i, j in entries:
         where = place(c, integer(i), down, integer(j), right)

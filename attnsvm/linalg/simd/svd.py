@@ -12,7 +12,8 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from attnsvm.linalg.jit import announced, compiled, subroutine
+from attnsvm.linalg import EPS
+from attnsvm.linalg.jit import compiled, subroutine
 from attnsvm.linalg.simd.arithmetic import any_lane, maximum, sqrt, where
 from attnsvm.linalg.simd.array import LaneArray, reshaped
 from attnsvm.linalg.simd.blocks import blocks_of, of_blocks
@@ -20,8 +21,6 @@ from attnsvm.linalg.simd.matmul import add, inner, rescale
 
 SWEEPS = 30
 """Largest number of sweeps over all pairs of columns; about six are needed."""
-
-EPS = 2.0**-52
 
 
 @subroutine
@@ -143,7 +142,7 @@ def _reflect(v: LaneArray, weight: Any, x: LaneArray) -> None:
     add(x, v, -weight * inner(v, x))
 
 
-@compiled(nogil=True, error_model="numpy")
+@compiled("singular value decomposition", "2 s", nogil=True, error_model="numpy")
 def _svd_of_blocks(A: LaneArray, V: LaneArray, sigma: LaneArray) -> None:
     """Decompose groups of eight matrices: A (groups, q, p), V (groups, q, q), sigma (groups, q)."""
     for b in range(len(A)):
@@ -179,7 +178,6 @@ def svd(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     exponent = torch.frexp(A.abs().flatten(1).amax(1)).exponent[:, None]
     columns = blocks_of(torch.ldexp(A.mT, -exponent[..., None]))
     right, sizes = LaneArray.several((*columns.shape[:2], q), columns.shape[:2])
-    with announced("singular value decomposition", 2):
-        _svd_of_blocks(columns, right, sizes)
+    _svd_of_blocks(columns, right, sizes)
     U, sigma, V = (of_blocks(blocks, B) for blocks in (columns, sizes, right))
     return U.mT, torch.ldexp(sigma, exponent), V.mT

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnsvm.display.pace import each
-from attnsvm.linalg.jit import announced, in_parts
+from attnsvm.linalg.jit import in_parts
 from attnsvm.svm.equalities import contradiction, eliminate
 from attnsvm.svm.frobenius import active_set
 from attnsvm.svm.problem import EQUALITY, SvmProblem, power_of_two
@@ -62,8 +62,7 @@ def from_gram(problem: SvmProblem) -> tuple[Tensor, Tensor]:
     def found(first: int, end: int) -> tuple[Array, NDArray[np.bool_]]:
         return active_set.solve_each(*(x[first:end] for x in arrays))
 
-    with announced("solver of the Frobenius norm", 4):
-        a, optimal = map(np.concatenate, zip(*in_parts(found, B, B * N**3 // SHARED), strict=True))
+    a, optimal = map(np.concatenate, zip(*in_parts(found, B, B * N**3 // SHARED), strict=True))
     return torch.from_numpy(a).to(D.device), torch.from_numpy(optimal).to(D.device)
 
 

@@ -23,7 +23,7 @@ DEPENDENT_PIVOT = 1e-11  # relative pivot below which a row counts as dependent 
 REORDERED = {"reassoc", "contract"}  # sums may be reordered, so that they use vector instructions
 
 
-@compiled(fastmath=REORDERED, nogil=True)
+@compiled("solver of the Frobenius norm", "4 s", fastmath=REORDERED, nogil=True)
 def solve_each(
     of_d: Array, of_z: Array, h: Array, kind: NDArray[np.int8]
 ) -> tuple[Array, NDArray[np.bool_]]:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from attnsvm.linalg.jit import announced, in_parts, subroutine
+from attnsvm.linalg.jit import in_parts, subroutine
 from attnsvm.linalg.simd import blocks, cholesky
 from attnsvm.linalg.simd.arithmetic import fill, maximum, minimum, where
 from attnsvm.linalg.simd.array import LaneArray, arrays
@@ -88,8 +88,7 @@ def best_of_blocks(cone: Cone[Any], x: Any, gap: float) -> Best:
         method.solve(*here, step, work, gap, *cone.options(), System(*system))
 
     count = len(best.upper)
-    with announced(f"solver of the {cone.norm.name} norm", cone.compiled_in_s):
-        in_parts(solve, count, count * N**2 // SHARED)
+    in_parts(solve, count, count * N**2 // SHARED)
     W, a, upper, lower = (of_blocks(array, B) for array in best)
     return Best(W, a[..., None], upper[..., None], lower[..., None])
 

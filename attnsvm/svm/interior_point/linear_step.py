@@ -28,7 +28,7 @@ Work = kernels.workspace(
 """Of c, the max norm needs one entry; E is for `gram_block`."""
 
 
-@compiled(**kernels.KERNEL)
+@compiled("solver of a norm", "50 s", **kernels.KERNEL)
 def solve(
     rows: Any, x: Any, best: Any, dx: Any, z: Any, gap: float,
     is_max: bool, system: System,

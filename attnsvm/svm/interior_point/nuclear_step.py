@@ -40,7 +40,7 @@ Work = kernels.workspace(
 """V = S^{-1}, G = I - M^T M, Y_rows = D Y_11, Y_cross = D Y_12 Z^T, Y_queries = Z Y_22 Z^T."""
 
 
-@compiled(**kernels.KERNEL)
+@compiled("solver of a norm", "50 s", **kernels.KERNEL)
 def solve(
     rows: Any, x: Any, best: Any, dx: Any, z: Any, gap: float,
     system: System,

@@ -36,7 +36,7 @@ Work = kernels.workspace(
 """U, V are those of W or M, column after column; D, Z are the rows in these bases."""
 
 
-@compiled(**kernels.KERNEL)
+@compiled("solver of a norm", "50 s", **kernels.KERNEL)
 def solve(
     rows: Any, x: Any, best: Any, dx: Any, z: Any, gap: float,
     schatten: bool, p: float, q: float, system: System,

@@ -42,7 +42,7 @@ Work = kernels.workspace(
 """U, V are those of an SVD, column after column; rho, D, Z are in the bases X_1, X_2."""
 
 
-@compiled(**kernels.KERNEL)
+@compiled("solver of a norm", "50 s", **kernels.KERNEL)
 def solve(
     rows: Any, x: Any, best: Any, dx: Any, z: Any, gap: float,
     system: System,

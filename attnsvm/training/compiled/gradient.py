@@ -10,12 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
+from attnsvm.head import feature
 from attnsvm.linalg.jit import inlined
 from attnsvm.linalg.simd.arithmetic import any_lane, exp, fill, fma, maximum, minimum, where
 from attnsvm.linalg.simd.array import LaneArray, arrays
 from attnsvm.linalg.simd.blocks import Shapes, Workspace, workspace
-from attnsvm.linalg.simd.loss import feature, slope
 from attnsvm.linalg.simd.matmul import matmul_inline, rescale
+from attnsvm.loss import slope
+from attnsvm.optimizer.base import Rule
 
 TILE = 384
 """Token entries that are processed together: 384 of 64 bytes, 24 KB, fit the L1 cache."""
@@ -27,29 +29,20 @@ FAINT = 1e-100
 class Update(NamedTuple):
     """The update: the loss, log(2 ridge), exact gradient or not, and the rule of steps.
 
-    The loss has its code and, if it is the squared one, its target.
-
-    Steps are along the gradient, divided by its norm if `normalised`, or along its `direction`. The
-    momentum has its decay rate `beta` (0: none), the logarithm of beta, and whether steps are along
-    gradient + beta momentum; weights may decay. R may be triangular.
-
-    `labelled`: the loss is -log of the attention that the tokens with feature 1 have, those of a
-    label; the others have 0. `classes`: the tokens of each sample are the unit vectors.
+    The loss has its code and, if it is the squared one, its target. Weights may decay. R may be
+    triangular. `labelled`: the loss is -log of the attention that the tokens with feature 1 have,
+    those of a label; the others have 0. `classes`: the tokens of each sample are the unit vectors.
     """
 
     loss: int
     target: float
     log_ridge: float
     exact: bool
-    normalised: bool
-    beta: float
-    log_beta: float
-    nesterov: bool
     decays: bool
     triangular: bool
     labelled: bool
     classes: bool
-    direction: Any  # Direction or None
+    rule: Rule
 
 
 @arrays

@@ -13,51 +13,28 @@ import torch
 from torch import Tensor
 
 from attnsvm.linalg import orthonormal
-from attnsvm.linalg.jit import announced
 from attnsvm.linalg.simd.arithmetic import LANES
 from attnsvm.linalg.simd.array import LaneArray
 from attnsvm.linalg.simd.blocks import blocks_of
-from attnsvm.linalg.simd.loss import EXPONENTIAL, LINEAR, LOG, LOGISTIC, SQUARED
-from attnsvm.loss import Exponential, LinearLoss, Log, Logistic, Squared
+from attnsvm.loss import LOSS_CODES, Log
 from attnsvm.nn.risk import Risk, log_attention
-from attnsvm.optimizer import GD, Adam, FirstOrder, Momentum, Muon, NormalizedGD, SignGD, Steepest
-from attnsvm.optimizer.base import Optimizer, Report
+from attnsvm.optimizer import GD, FirstOrder, NormalizedGD
+from attnsvm.optimizer.base import Optimizer, Report, Rule, log_of
+from attnsvm.optimizer.gradient_descent import ADAM
+from attnsvm.optimizer.steepest import HYBRID, L1, MAX
 from attnsvm.parameterization import KQ, Variables, W
 from attnsvm.problem import ProblemBatch
 from attnsvm.training.compiled.gradient import Instance, Update, Work, shapes_of_work
-from attnsvm.training.compiled.steps import (
-    ADAM,
-    CODES,
-    FROBENIUS,
-    HYBRID,
-    L1,
-    MAX,
-    MUON,
-    PLAIN,
-    SPECTRAL,
-    Direction,
-    Kept,
-    Variable,
-    take_steps,
-)
+from attnsvm.training.compiled.steps import Kept, Variable, take_steps
 from attnsvm.training.schedule import BlockSteps, Stretch
 from attnsvm.training.trajectory import SnapshotRecorder
-
-LOSS_CODES = {
-    Logistic: LOGISTIC, Exponential: EXPONENTIAL, LinearLoss: LINEAR, Squared: SQUARED, Log: LOG
-}  # fmt: skip
-"""Codes of the losses in compiled code, of one layer and of networks."""
-
-
-RULES = {GD: PLAIN, Momentum: PLAIN, NormalizedGD: FROBENIUS, Muon: MUON, Adam: ADAM}
-"""Codes of the rules of optimizers whose steps have no norm of their own."""
 
 
 def uncompiled(risk: Risk, optimizer: Optimizer) -> str:
     """Return what of a training the compiled loop has no code for; empty if it can be used."""
     batch, rule, loss = risk.batch, risk.rule, risk.loss
     first = {name: p[:1] for name, p in batch.head_parameters.items()}
-    if not isinstance(optimizer, FirstOrder) or _rule(optimizer) is None:
+    if not isinstance(optimizer, FirstOrder) or _rule(optimizer, risk) is None:
         return f"optimizer {type(optimizer).__name__}"
     # the published update of W has code; that of (K, Q) amplifies rounding
     published = type(optimizer) in (NormalizedGD, GD) and type(rule) is W and not optimizer.ridge
@@ -73,12 +50,10 @@ def uncompiled(risk: Risk, optimizer: Optimizer) -> str:
     return next((what for what, absent in without.items() if absent), "")
 
 
-def _rule(optimizer: FirstOrder) -> int | None:
-    """Return the code of the optimizer's rule; None if the compiled loop has none."""
-    if isinstance(optimizer, Muon) and optimizer.polynomial == "exact":
-        return SPECTRAL
-    of_a_norm = type(optimizer) in (Steepest, SignGD)
-    return CODES.get(optimizer.implicit_bias or "") if of_a_norm else RULES.get(type(optimizer))
+def _rule(optimizer: FirstOrder, risk: Risk) -> Rule | None:
+    """Return the rule of one of our optimizers; None if the compiled loop has none."""
+    ours = type(optimizer).__module__.startswith("attnsvm.optimizer.")
+    return optimizer.rule(risk) if ours else None
 
 
 def _update_of(risk: Risk, optimizer: FirstOrder) -> Update:
@@ -87,38 +62,21 @@ def _update_of(risk: Risk, optimizer: FirstOrder) -> Update:
     Signs and largest entries depend on the coordinates, and of what a ridge shrinks outside of the
     span only the norm is known.
     """
-    rule, beta, direction = _rule(optimizer), getattr(optimizer, "beta", 0.0), None
+    rule = _rule(optimizer, risk)
     assert rule is not None  # as checked in `uncompiled`
-    factors, polynomials, beta2 = (1.0, 1.0), np.empty((0, 3)), 0.0
-    if isinstance(optimizer, Muon):
-        of_K, of_last = (1.0, *optimizer.factors(risk))[-2:]
-        factors = of_K, of_last
-        polynomials = np.array(optimizer.polynomials).reshape(-1, 3)
-    if isinstance(optimizer, Adam):
-        beta, beta2 = optimizer.beta1, optimizer.beta2
-    if rule not in (PLAIN, FROBENIUS):
-        direction = Direction(rule, polynomials, factors, _log(beta2))
-    of_gradient = direction is None and not beta
+    of_gradient = rule.direction is None and not rule.beta
+    of_entries = rule.direction is not None and rule.direction.code in (ADAM, MAX, L1, HYBRID)
     return Update(
         loss=LOSS_CODES[type(risk.loss)],
         target=getattr(risk.loss, "target", 0.0),
-        log_ridge=_log(2 * optimizer.ridge),
+        log_ridge=log_of(2 * optimizer.ridge),
         exact=optimizer.gradient == "log_domain",
-        normalised=rule == FROBENIUS,
-        beta=beta,
-        log_beta=_log(beta),
-        nesterov=getattr(optimizer, "nesterov", False),
         decays=optimizer.weight_decay > 0,
-        triangular=rule not in (MAX, L1, ADAM, HYBRID) and (of_gradient or not optimizer.ridge),
+        triangular=not of_entries and (of_gradient or not optimizer.ridge),
         labelled=False,
         classes=False,
-        direction=direction,
+        rule=rule,
     )
-
-
-def _log(x: float) -> float:
-    """Return log(x), of 0 too."""
-    return math.log(x) if x else -math.inf
 
 
 # --- the loop -------------------------------------------------------------------------------------
@@ -137,9 +95,6 @@ def run(
 ) -> Variables:
     """Take the steps of `optimizer` in `threads` threads; otherwise as `Optimizer.run`."""
     loop = _Loop(risk, optimizer, variables, recorder)
-    of = "W" if len(variables) == 1 else "(K, Q)"
-    with announced(f"training loop of {of}", 12 if loop.update.direction is None else 64):
-        loop.begin()
     loop.run(optimizer, threads, report)
     return loop.last
 
@@ -199,9 +154,9 @@ class _Loop(BlockSteps):
         """
         V = _times(left, start)
         V = (V if right is None else torch.bmm(V, right.mT)).contiguous()
-        (p, q), direction = V.shape[1:], self.update.direction
-        adam = direction is not None and direction.rule == ADAM
-        sizes = ((p, q) if there else (0, 0) for there in (self.update.beta or adam, adam))
+        (p, q), rule = V.shape[1:], self.update.rule
+        adam = rule.direction is not None and rule.direction.code == ADAM
+        sizes = ((p, q) if there else (0, 0) for there in (rule.beta or adam, adam))
         made = LaneArray.several(*((self.blocks, *size) for size in (*sizes, *[(1,)] * 4)))
         for array, value in zip(made, (0, 0, 1, 0, -np.inf, -np.inf), strict=True):
             array[:] = value
@@ -215,14 +170,6 @@ class _Loop(BlockSteps):
         first, *bases = map(blocks_of, given)
         V0 = LaneArray(coordinates.array.copy())
         return Variable(coordinates, share, square, M, scale_M, S, scale_S, first, V0, *bases)
-
-    def begin(self) -> None:
-        """Take the first snapshot."""
-        here, no_steps = np.zeros(1, np.int64), np.empty((0, 3))
-        *weights, logits, margins = self.take(0, self.blocks, no_steps, here)
-        for kept, found in zip(self.kept(1, 0), weights, strict=False):
-            kept[:] = found
-        self.recorder.take_views(log_attention(logits), margins)
 
     def record(self, stretch: Stretch) -> None:
         """Take the views of the snapshots of a stretch, whose weights are stored."""

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
+from attnsvm.linalg import EPS
 from attnsvm.linalg.jit import compiled, inlined, subroutine
 from attnsvm.linalg.simd.arithmetic import exp, fill, maximum, sqrt, where
 from attnsvm.linalg.simd.array import LaneArray, arrays, reshaped
@@ -24,39 +25,20 @@ from attnsvm.linalg.simd.matmul import (
     upper_matmul,
     upper_T_matmul,
 )
-from attnsvm.linalg.simd.svd import EPS, svd_columns
-from attnsvm.optimizer.base import TINY
+from attnsvm.optimizer.base import TINY, Direction, Rule, remember
+from attnsvm.optimizer.gradient_descent import ADAM, adapt
+from attnsvm.optimizer.steepest import steepest
 from attnsvm.training.compiled.gradient import Instance, Update, gradient, of_block
-
-PLAIN, FROBENIUS, MAX, L1, SPECTRAL, NUCLEAR, MUON, ADAM, HYBRID = range(9)
-"""Codes of the rules: the gradient itself, the steepest direction in a norm, Muon's, Adam's."""
-
-CODES = {"frobenius": FROBENIUS, "max": MAX, "l1": L1, "spectral": SPECTRAL, "nuclear": NUCLEAR}
-CODES |= {"spectral+max": HYBRID}
-"""Code of the steps in each norm; spectral+max is of W alone."""
-
-
-class Direction(NamedTuple):
-    """A direction other than the gradient's.
-
-    Code of its rule, a, b and c of each of Muon's iterations, factors of K, and of Q or W, and the
-    logarithm of the decay rate of Adam's mean of squares.
-    """
-
-    rule: int
-    polynomials: Any
-    factors: tuple[float, float]
-    log_beta2: float
 
 
 @subroutine
 def replaced(
     G: LaneArray,
+    rule: Rule,
     direction: Direction | None,
     which: int,
     memory: Any,
     scale: Any,
-    update: Any,
     eps: float,
     work: Any,
 ) -> tuple[Any, float]:
@@ -64,144 +46,20 @@ def replaced(
 
     Return the log-scale and the factor of the variable `which`, 0 without a direction. `memory` are
     momentum and sum of squares, each with its log-scale. `work` is as long as G, its right singular
-    vectors and its singular values. For None numba drops the rest: loops without a direction hold
-    none of the rules, which take longer to compile than all else.
+    vectors and its singular values. For an argument None numba drops the rest: loops without a
+    direction hold none of them, which take longer to compile than all else.
     """
-    M, scale_M, S, scale_S = memory
+    M, scale_M, _, _ = memory
     if direction is None:
-        return (remember(G, M, scale_M, scale, update) if update.beta > 0 else scale), 0.0
-    if direction.rule == ADAM:
-        square = squares(G, S, scale_S, scale, direction)
-        scale = remember(G, M, scale_M, scale, update)
-        divide(G, S, exp(scale - 0.5 * square), eps * exp(-0.5 * square) + TINY)
+        return (remember(G, M, scale_M, scale, rule) if rule.beta > 0 else scale), 0.0
+    if direction.code == ADAM:
+        scale = adapt(G, memory, scale, rule, direction.log_beta2, eps)
         return scale, direction.factors[which]
-    if update.beta > 0:
-        scale = remember(G, M, scale_M, scale, update)
+    if rule.beta > 0:
+        scale = remember(G, M, scale_M, scale, rule)
     copy, right, sigma = work
-    steepest(G, direction.rule, direction.polynomials, copy, right, sigma)
+    steepest(G, direction.code, direction.polynomials, copy, right, sigma)
     return scale, direction.factors[which]
-
-
-@njit(inline="always")
-def _finite(scale: Any) -> Any:
-    """Return a log-scale, 0 in place of that of zero."""
-    return where(scale > -np.inf, scale, 0)
-
-
-@njit(inline="always")
-def squares(
-    G: LaneArray, S: LaneArray, scale_S: LaneArray, scale: Any, direction: Direction
-) -> Any:
-    """S <- beta2 S + G^2, both with log-scales; return that of S."""
-    older, newer = scale_S[0] + direction.log_beta2, scale + scale
-    scale_S[0] = maximum(older, newer)
-    common = _finite(scale_S[0])
-    old, new, g, s = exp(older - common), exp(newer - common), G.flat, S.flat
-    for j in range(len(g)):
-        s[j] = old * s[j] + new * g[j] * g[j]
-    return common
-
-
-@njit(inline="always")
-def divide(G: LaneArray, S: LaneArray, factor: Any, floor: Any) -> None:
-    """G <- factor G / (sqrt(S) + floor)."""
-    g, s = G.flat, S.flat
-    for j in range(len(g)):
-        g[j] = factor * g[j] / (sqrt(s[j]) + floor)
-
-
-@njit(inline="always")
-def remember(G: LaneArray, M: LaneArray, scale_M: LaneArray, scale: Any, update: Any) -> Any:
-    """M <- beta M + G, both with log-scales; overwrite G by the momentum, return its log-scale."""
-    older = scale_M[0] + update.log_beta
-    scale_M[0] = maximum(older, scale)
-    common = _finite(scale_M[0])
-    old, new, beta = exp(older - common), exp(scale - common), fill(update.beta)
-    G, M = G.flat, M.flat
-    for j in range(len(G)):
-        g = new * G[j]
-        m = old * M[j] + g
-        M[j] = m
-        G[j] = beta * m + g if update.nesterov else m
-    return common
-
-
-@subroutine
-def steepest(
-    G: LaneArray, rule: int, polynomials: Any, copy: LaneArray, right: LaneArray, sigma: LaneArray
-) -> None:
-    """Overwrite G by its steepest direction, Muon's by `polynomials` of Newton and Schulz.
-
-    Of a hybrid norm the last row of G = W^T, the bias, is overwritten by its signs. The work arrays
-    are as long as G, its right singular vectors and its singular values.
-    """
-    if rule == MAX:
-        g = G.flat
-        for j in range(len(g)):
-            g[j] = _sign(g[j])
-    elif rule == L1:  # the first one of several largest entries
-        g, largest, place = G.flat, fill(0.0), fill(-1.0)
-        for j in range(len(g)):
-            size = abs(g[j])
-            place = where(size > largest, j, place)
-            largest = maximum(size, largest)
-        for j in range(len(g)):
-            g[j] = where(place == j, _sign(g[j]), 0)
-    else:
-        if rule == HYBRID:
-            last = G.shape[0] - 1
-            for j in range(G.shape[1]):
-                G[last, j] = _sign(G[last, j])
-            G = G[:last]
-        tall = G.T.T if G.shape[0] >= G.shape[1] else G.T  # of the same type; (p, q) with p >= q
-        p, q = tall.shape
-        if rule == MUON:
-            _newton_schulz(tall, polynomials, copy, reshaped(right, (q, q)))
-        else:
-            U, V = reshaped(copy, (q, p)), reshaped(right, (q, q))
-            _singular(tall, rule == NUCLEAR, U, V, sigma[:q])
-
-
-@njit(inline="always")
-def _sign(x: Any) -> Any:
-    """Return 1, -1, 0 or NaN."""
-    return where(x > 0, 1, where(x < 0, -1, x - x))
-
-
-@njit(inline="always")
-def _singular(G: LaneArray, leading: bool, U: LaneArray, V: LaneArray, sigma: LaneArray) -> None:
-    """Overwrite G by U V^T on its range, or by its `leading` u v^T alone."""
-    p, q = G.shape
-    U[:] = G.T
-    svd_columns(U, V, sigma)
-    for j in range(1, q):
-        rescale(U[j], where(sigma[j] > sigma[0] * (p * EPS), 1, 0))
-    rank = 1 if leading else q
-    matmul(G, U[:rank].T, V[:rank])
-
-
-@njit(inline="always")
-def _newton_schulz(G: LaneArray, polynomials: Any, rest: LaneArray, A: LaneArray) -> None:
-    """Overwrite G by `newton_schulz` of it, of `attnsvm.optimizer.steepest`."""
-    p, q = G.shape
-    square, product = reshaped(rest, (q, q)), reshaped(rest, (p, q))
-    norm = fill(0.0)
-    for i in range(p):
-        norm += inner(G[i], G[i])
-    inverse = 1 / (sqrt(norm) + TINY)
-    for i in range(p):
-        rescale(G[i], inverse)
-    for k in range(len(polynomials)):
-        a, b, c = polynomials[k, 0], polynomials[k, 1], polynomials[k, 2]
-        matmul(A, G.T, G)
-        matmul(square, A, A)
-        for i in range(q):
-            for j in range(q):
-                A[i, j] = b * A[i, j] + c * square[i, j]
-        matmul(product, G, A)
-        for i in range(p):
-            for j in range(q):
-                G[i, j] = a * G[i, j] + product[i, j]
 
 
 @arrays
@@ -305,7 +163,9 @@ def _descend(
             g[j] = risk * g[j] + ridge * v[j]
     of_arrays = work.copy, work.right, work.sigma
     memory = variable.M[b], variable.scale_M[b], variable.S[b], variable.scale_S[b]
-    scale, factor = replaced(G, update.direction, which, memory, scale, update, eps, of_arrays)
+    scale, factor = replaced(
+        G, update.rule, update.rule.direction, which, memory, scale, eps, of_arrays
+    )
     kept = 1 - decay
     if update.decays:
         rescale(v, fill(kept))
@@ -315,7 +175,7 @@ def _descend(
         return
     rest = ridge * share[0]
     square = rest * rest * variable.square[b, 0] + inner(g, g)
-    if update.normalised:
+    if update.rule.normalised:
         step = eta / (sqrt(square) + (TINY if update.exact else EPS))
     else:
         step = eta * where(scale > 708, np.inf, exp(scale))
@@ -341,7 +201,7 @@ def _write(out: LaneArray, variable: Variable, b: int, moved: LaneArray, right: 
     add(out.flat, variable.start[b].flat, share)
 
 
-@compiled(nogil=True, error_model="numpy")
+@compiled("training loop", "12 s, or 60 s of steps in a norm", nogil=True, error_model="numpy")
 def take_steps(
     first: int,
     last: int,

@@ -20,7 +20,7 @@ class Sizes(NamedTuple):
 
     `width` is that of the MLPs (0: none). Whether there is a residual connection and whether values
     are matrices; whether values, MLPs and head are trained, and at which rate; codes of readout
-    and loss; the target of the squared loss.
+    and loss; the target of the squared loss; whether the adjoints of the last rows are given.
     """
 
     n: int
@@ -40,6 +40,7 @@ class Sizes(NamedTuple):
     readout: int
     loss: int
     target: float
+    given: bool
 
     @property
     def samples(self) -> tuple[int, int]:

@@ -174,14 +174,16 @@ def _of_block(data: Data, b: int) -> Data:
     )  # fmt: skip
 
 
-@compiled(nogil=True, error_model="numpy")
+@compiled("training loop of a transformer", "60 s", nogil=True, error_model="numpy")
 def descend_layers(
     first: int, last: int, data: Data, work: Workspace, variables: Any, etas: Any, sizes: Sizes
 ) -> None:
     """Take len(etas) steps of all layers and heads in the blocks first <= b < last.
 
     `variables` are W (blocks, L, H, d, d) twice, or K and Q (blocks, L, H, d, m), which are
-    updated, as are V, M1, M2 and F where they are trained.
+    updated, as are V, M1, M2 and F where they are trained. With `sizes.given` no step is taken:
+    adjoints and gradients are written, the adjoints g e^c of the rows after the last layer are
+    given in `work`.
     """
     for b in range(first, last):
         here, of_block = _of_block(data, b), (variables[0][b], variables[1][b])
@@ -189,21 +191,11 @@ def descend_layers(
         for step in range(len(etas)):
             W = _combine(work, sizes, of_block)
             forward(here, work, sizes, W)
-            readout(here, work, sizes)
-            if sizes.train_head:
+            if not sizes.given:
+                readout(here, work, sizes)
+            if sizes.train_head and not sizes.given:
                 _weigh(work.w.rows, work.w.rows, work.w_exponent.flat, work.read.rows)
                 matmul(work.dF, work.read.rows.T, work.w.rows)
             _differentiate(here, work, sizes, W)
-            _descend_all(here, work, sizes, of_block, etas[step])
-
-
-@compiled(nogil=True, error_model="numpy")
-def differentiate(b: int, data: Data, work: Workspace, W: LaneArray, sizes: Sizes) -> None:
-    """Write adjoints and gradients of block b with weights W (blocks, L, H, d, d).
-
-    The adjoints g e^c of the rows after the last layer are given in `work`.
-    """
-    here = _of_block(data, b)
-    begin(here.X, work)
-    forward(here, work, sizes, W[b])
-    _differentiate(here, work, sizes, W[b])
+            if not sizes.given:
+                _descend_all(here, work, sizes, of_block, etas[step])

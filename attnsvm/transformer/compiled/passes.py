@@ -5,12 +5,13 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from attnsvm.head import feature
 from attnsvm.linalg.jit import subroutine
 from attnsvm.linalg.simd.arithmetic import any_lane, exp, fill, maximum, minimum, where
 from attnsvm.linalg.simd.array import LaneArray
 from attnsvm.linalg.simd.blocks import Workspace
-from attnsvm.linalg.simd.loss import feature, slope
 from attnsvm.linalg.simd.matmul import add, add_matmul, inner, matmul, rescale
+from attnsvm.loss import slope
 from attnsvm.transformer.compiled.copies import compare_copies, find_near, gather_away
 from attnsvm.transformer.compiled.layout import (
     EVERY,
