@@ -13,7 +13,7 @@ from torch import Tensor
 
 from attnsvm.config import optimizer as schema
 from attnsvm.linalg import EPS
-from attnsvm.norm import Entrywise
+from attnsvm.norm import Norm, norm_of
 from attnsvm.optimizer.base import TINY, FirstOrder, OfLinearHead, Step, Velocity, broadcast, norm
 from attnsvm.parameterization import Variables
 
@@ -144,11 +144,15 @@ class MirrorDescent(FirstOrder, options=schema.MirrorDescentConfig):
     @property
     def implicit_bias(self) -> str:
         """The entry-wise l_p norm (arXiv 2410.14581), Frobenius with p = 2."""
-        return Entrywise(self.p).name
+        return self._norm.name
+
+    @property
+    def _norm(self) -> Norm:
+        return norm_of("frobenius" if self.p == 2 else f"l{self.p:g}")
 
     def update(self, step: Step) -> Variables:
         """Return the variables after a mirror step."""
-        dual_norm = Entrywise(self.p).dual.value
+        dual_norm = self._norm.dual.value
         for V, part, scale in step.each():
             size = scale.exp()
             if self.normalized:

@@ -18,11 +18,11 @@ from torch import Tensor
 from attnsvm.config.names import keywords_checked
 from attnsvm.display.pace import doing
 from attnsvm.linalg import one_thread
-from attnsvm.norm import Norm, Schatten, norm_of
+from attnsvm.norm import Norm, norm_of
 from attnsvm.svm import interior_point
 from attnsvm.svm.certificate import certify
 from attnsvm.svm.frobenius import least_norm
-from attnsvm.svm.interior_point import LARGE, cones, constraint_generation
+from attnsvm.svm.interior_point import LARGE, constraint_generation
 from attnsvm.svm.problem import SvmProblem, finite_part, multi_token, single_token
 from attnsvm.svm.rank_constrained import of_rank
 from attnsvm.svm.reduction import ORDINARY, WIDE, in_span, to_given_size, to_unit_size
@@ -250,15 +250,10 @@ def method_of(norm: Norm, rows: int, d: int) -> Method:
 
     Entry-wise norms change with the basis, so that many dimensions remain many.
     """
-    wide = d >= WIDE and bool(cones(norm)) and not _is_rotated(norm)
+    wide = d >= WIDE and bool(norm.path()) and not norm.rotation_invariant
     if rows >= LARGE or wide:
         return partial(constraint_generation, norm=norm)
-    return least_norm if norm.name == "frobenius" else partial(interior_point.solve, norm=norm)
-
-
-def _is_rotated(norm: Norm) -> bool:
-    """Whether orthogonal changes of the two bases leave the norm as it is."""
-    return isinstance(norm, Schatten) or norm.name == "frobenius"
+    return least_norm if norm.is_hilbert else partial(interior_point.solve, norm=norm)
 
 
 @one_thread()
@@ -280,12 +275,12 @@ def solve(
     if not 0 < rank_tolerance < 1:
         raise ValueError(f"rank_tolerance={rank_tolerance!r}: must be > 0 and < 1")
     begin = time.perf_counter()
-    scaled, exponent, exact = to_unit_size(problem, ORDINARY if norm.name == "frobenius" else 0)
+    scaled, exponent, exact = to_unit_size(problem, ORDINARY if norm.is_hilbert else 0)
     method = method_of(norm, scaled.N, scaled.d)
     judge = partial(certify, norm=norm, gap=gap, rank_tolerance=rank_tolerance)
     if m is not None and m < problem.d:
         method = partial(of_rank, m=m, relaxation=method, judge=judge)
-    if _is_rotated(norm):
+    if norm.rotation_invariant:
         method = partial(in_span, method)
     method = partial(weighted, method, norm)
     with doing(f"{norm.name} SVM"), np.errstate(all="ignore"):

@@ -210,8 +210,8 @@ def test_a_norm_of_ones_own():
 
     class Weighted(Entrywise):
         def __init__(self, weights: torch.Tensor, p: float) -> None:
-            super().__init__(p)
-            self.weights, self.name = weights, f"weighted l{p}"
+            super().__init__(p, f"weighted l{p}")
+            self.weights = weights
 
         def value(self, W: torch.Tensor) -> torch.Tensor:
             return super().value(self.weights[:, None] * W)

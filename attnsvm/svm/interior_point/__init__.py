@@ -6,4 +6,4 @@ for eight instances at a time share; `solver` chooses, generates the constraints
 finishes by `face` what rounding leaves open.
 """
 
-from attnsvm.svm.interior_point.solver import LARGE, cones, constraint_generation, solve
+from attnsvm.svm.interior_point.solver import LARGE, constraint_generation, solve

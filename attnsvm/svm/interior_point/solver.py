@@ -12,7 +12,6 @@ Every norm starts on the support of the Frobenius solution. In rough rounds idle
 working set and nearly active ones enter. Then rows only enter: those that W violates.
 """
 
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -22,42 +21,21 @@ import torch
 from torch import Tensor
 
 from attnsvm.display.pace import each
-from attnsvm.norm import Entrywise, Norm, Schatten
+from attnsvm.linalg.decompositions import largest
+from attnsvm.norm import Norm
+from attnsvm.norm.cone import Best, Cone, follow
+from attnsvm.norm.rows import Rows
 from attnsvm.svm import reference
 from attnsvm.svm.certificate import bounds
 from attnsvm.svm.equalities import independent_equalities, restoring
 from attnsvm.svm.frobenius import least_norm
 from attnsvm.svm.frobenius.pivoting import by_blocks, grown
 from attnsvm.svm.interior_point import face
-from attnsvm.svm.interior_point.kernels import best_of_blocks
-from attnsvm.svm.interior_point.linear import Linear
-from attnsvm.svm.interior_point.loop import Best, Cone, follow
-from attnsvm.svm.interior_point.nuclear import Nuclear
-from attnsvm.svm.interior_point.power import Power, stages
-from attnsvm.svm.interior_point.rows import DenseRows, Rows, largest, rows_for
-from attnsvm.svm.interior_point.spectral import Spectral
+from attnsvm.svm.interior_point.scaling import Scaling, scaled_rows
 from attnsvm.svm.problem import EQUALITY, PADDING, SvmProblem, power_of_two
 from attnsvm.svm.reduction import basis
 from attnsvm.svm.solution import Candidate
 from attnsvm.svm.tolerances import CONVERGED_GAP, CONVERGED_GAP_LARGE
-
-CLARABEL = {"solver": "CLARABEL", "tol_gap_abs": 1e-11, "tol_gap_rel": 1e-11, "tol_feas": 1e-11}
-FIRST_ORDER = {"solver": "SCS", "eps": 1e-12, "max_iters": 20000}
-"""For a norm without cones: slow, but it keeps digits where Clarabel loses them."""
-
-TOLERANCES = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
-SIMPLEX = {"solver": "SCIPY", "scipy_options": {"method": "highs-ds", **TOLERANCES}}
-
-
-def cones(norm: Norm) -> list[Cone[Any]]:
-    """Return the cones whose solutions lead to that of the norm; none for a norm of one's own."""
-    if type(norm) is Schatten and norm.p in (1, math.inf):
-        return [Nuclear(norm) if norm.p == 1 else Spectral(norm)]
-    if type(norm) is Entrywise and norm.p in (1, math.inf):
-        return [Linear(norm)]
-    if type(norm) is Entrywise or type(norm) is Schatten:
-        return [Power(type(norm)(p)) for p in stages(norm.p)]
-    return []
 
 
 def solve(problem: SvmProblem, norm: Norm) -> Candidate:
@@ -79,21 +57,26 @@ def solve(problem: SvmProblem, norm: Norm) -> Candidate:
     return Candidate(W, a, start.ray)
 
 
+PART = 2**21
+"""Entries of the normal equations of a part of the batch: they fit the cache."""
+
+
 def followed(problem: SvmProblem, W: Tensor, a: Tensor, norm: Norm) -> tuple[Tensor, Tensor]:
-    """Return W and multipliers of the method from Frobenius solutions; dense rows one by one."""
-    rows = _rows(problem, W, norm, torch.arange(problem.N))
-    dense = isinstance(rows, DenseRows)
-    if dense and problem.B > 1:
-        ones = [slice(b, b + 1) for b in range(problem.B)]
-        found = [followed(problem.take(one), W[one], a[one], norm) for one in ones]
-        return torch.cat([W for W, _ in found]), torch.cat([a for _, a in found])
-    w, y = rows.scaled(W, a)
-    for cone in cones(norm):
-        cone = cone.on(rows)
-        x = cone.start(w, y)
-        by = follow(cone, x, CONVERGED_GAP)[0] if dense else best_of_blocks(cone, x, CONVERGED_GAP)
-        w, y = by.W, by.a
-    W, a = rows.given(w, y)
+    """Return W and multipliers of the method from Frobenius solutions, a part at a time."""
+    count = max(1, PART // problem.N**2)
+    parts = [slice(k, k + count) for k in range(0, problem.B, count)]
+    pairs = [_followed(problem.take(part), W[part], a[part], norm) for part in parts]
+    return torch.cat([W for W, _ in pairs]), torch.cat([a for _, a in pairs])
+
+
+def _followed(problem: SvmProblem, W: Tensor, a: Tensor, norm: Norm) -> tuple[Tensor, Tensor]:
+    rows, scaling = _rows(problem, W, norm, torch.arange(problem.N))
+    w, y = scaling.inward(W, a)
+    for stage in norm.path():
+        cone = stage.cone(rows)
+        best, _ = follow(cone, cone.start(w, y), CONVERGED_GAP)
+        w, y = best.W, best.a
+    W, a = scaling.outward(w, y)
     return restoring(_held(problem, W, a))(W), a
 
 
@@ -139,17 +122,13 @@ def others(
     problem: SvmProblem, W: Tensor, a: Tensor, norm: Norm
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield further W (1, d, d) and multipliers (1, N) of a single instance, given such."""
-    known = bool(cones(norm))
-    if known:
+    if norm.path():
         yield from _near_face(problem, W, a, norm)
-    if norm.name == "nuclear" or norm.name.startswith("schatten"):
-        return  # CVXPY narrows no bracket, or does not know the norm
-    options = SIMPLEX if norm.name in ("max", "l1") else CLARABEL
-    for one in (options,) if known else (CLARABEL, FIRST_ORDER):
-        program = reference.candidates(problem, norm, **one)
+    for options in norm.programs:
+        program = reference.candidates(problem, norm, **options)
         yield program.W, program.multipliers
-    if known and program.W.isfinite().all():
-        yield from _near_face(problem, program.W, program.multipliers, norm)
+        if norm.path() and program.W.isfinite().all():
+            yield from _near_face(problem, program.W, program.multipliers, norm)
 
 
 def _near_face(
@@ -157,19 +136,19 @@ def _near_face(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield what `face` finds near W (1, d, d) and multipliers (1, N) of a single instance."""
     index = (problem.inequality | independent_equalities(problem))[0].nonzero()[:, 0]
-    rows = _rows(problem, W, norm, index)
-    w, y = rows.scaled(W, a[:, index])
+    rows, scaling = _rows(problem, W, norm, index)
+    w, y = scaling.inward(W, a[:, index])
     if w.numel() + len(index) > face.MOST_ENTRIES:
         return
     numbers = rows.matrices(), rows.h[..., 0], ~rows.inequality[..., 0]
     of_face = face.Rows(*(x[0].numpy() for x in numbers))
     for point, multipliers in face.polish(of_face, w[0].numpy(), y[0, :, 0].numpy(), norm):
         w, y = torch.from_numpy(point)[None], torch.from_numpy(multipliers)[None, :, None]
-        W, found = rows.given(w, y)
-        yield W, torch.zeros_like(problem.h).index_copy(1, index, found)
+        W, multipliers_there = scaling.outward(w, y)
+        yield W, torch.zeros_like(problem.h).index_copy(1, index, multipliers_there)
 
 
-def _rows(problem: SvmProblem, W: Tensor, norm: Norm, index: Tensor) -> Rows:
+def _rows(problem: SvmProblem, W: Tensor, norm: Norm, index: Tensor) -> tuple[Rows, Scaling]:
     """Return the rows at `index` of all instances near W, dependent equalities as padding.
 
     In few dimensions if the norm allows it.
@@ -182,12 +161,12 @@ def _rows(problem: SvmProblem, W: Tensor, norm: Norm, index: Tensor) -> Rows:
     D, h = torch.where(keep[..., None], problem.D, 0.0), torch.where(keep, problem.h, 0.0)
     part = replace(problem, D=D, h=h, kind=torch.where(keep, problem.kind, PADDING))
     size = power_of_two(W.flatten(1).norm(dim=1))[:, None, None]
-    return rows_for(norm, part, index, size, P_d, P_z)
+    return scaled_rows(norm, part, index, size, P_d, P_z)
 
 
 def _narrow(norm: Norm, problem: SvmProblem) -> bool:
     """Whether the span of the rows has bases P_d, P_z that the norm does not see."""
-    return isinstance(norm, Schatten) and problem.shape is None
+    return norm.rotation_invariant and problem.shape is None
 
 
 LARGE = 401
@@ -218,14 +197,14 @@ def _alone(problem: SvmProblem, norm: Norm) -> Candidate:
     """Return the candidate of a single instance."""
     start = by_blocks(problem)
     separates = bool((problem.margins(start.W) > 0)[problem.separating].all())
-    if norm.name == "frobenius" or not (separates and start.W.isfinite().all() and start.W.any()):
+    if norm.is_hilbert or not (separates and start.W.isfinite().all() and start.W.any()):
         return start
     index = problem.equality[0].nonzero()[:, 0]
     equality = torch.zeros_like(problem.equality[0])  # independent ones
     if len(index):
         equality[index] = independent_equalities(problem.restrict(index))[0]
     working = equality | (problem.inequality[0] & (start.multipliers[0] != 0))
-    if not cones(norm) or problem.slight.any():
+    if not norm.path() or problem.slight.any():
         return grown(partial(solve, norm=norm), problem, working)
     best = _generated(problem, start, norm, equality, working)
     return start._replace(W=best.W, multipliers=best.a)
@@ -244,20 +223,22 @@ def _generated(
     inequality, index = problem.inequality[0], working.nonzero()[:, 0]
     narrow = _narrow(norm, problem) and problem.n < problem.Z.shape[2]
     P_z = basis(problem.Z) if narrow else None
-    rows = rows_for(norm, problem, index, power_of_two(W.norm()), None, P_z)
-    W, a = rows.scaled(W, a[:, index])
-    for stage in cones(norm):
-        cone = stage.on(rows)
-        x = cone.start(W, a)
-        if stage.norm.name != norm.name:
-            found, x = follow(cone, x, cone.ROUGH[0])
-            W, a = found.W, found.a
+    size = power_of_two(W.norm())
+    rows, scaling = scaled_rows(norm, problem, index, size, None, P_z)
+    W, a = scaling.inward(W, a[:, index])
+    *earlier, last = norm.path()
+    for stage in earlier:
+        cone = stage.cone(rows)
+        rough_best, _ = follow(cone, cone.start(W, a), cone.ROUGH[0])
+        W, a = rough_best.W, rough_best.a
+    cone = last.cone(rows)
+    x = cone.start(W, a)
     for gap in (*cone.ROUGH, *[CONVERGED_GAP_LARGE] * ROUNDS):
         rough, part = gap > CONVERGED_GAP_LARGE, problem.restrict(index)
-        found, last = follow(cone, x, gap)
-        W, of_part = cone.rows.given(found.W, found.a)
+        found, end = follow(cone, x, gap)
+        W, of_part = scaling.outward(found.W, found.a)
         if rough:
-            x = last
+            x = end
         elif not found.met(gap) and len(index) * found.W.numel() <= POLISHED:
             small = solve(part, norm)
             if small.W.isfinite().all():
@@ -277,7 +258,7 @@ def _generated(
                 break
             working = working | missed
         index, before = working.nonzero()[:, 0], index
-        rows = rows_for(norm, problem, index, cone.rows.size, None, P_z)
+        rows, scaling = scaled_rows(norm, problem, index, size, None, P_z)
         cone, x = _with_rows(cone, x, rows, index, before, gap)
     return best
 
@@ -292,12 +273,12 @@ def _with_rows(
     be too small: else steps are short. What the last rough round left has the gap `gap`.
     """
     mu, slack = cone.mean(x), rows.margins(x.W) - rows.h
-    s = torch.maximum(slack.abs(), max(gap, LEAST) * rows.most)
+    s = torch.maximum(slack.abs(), max(gap, LEAST) * rows.rhs_scale)
     a = mu / s
     stays = torch.isin(index, before)
     place = torch.searchsorted(before, index[stays])
     s[:, stays], a[:, stays] = x.s[:, place], x.a[:, place]
-    violation = largest(rows.on_inequalities(-slack / rows.most)).clamp(min=0.0)
-    s = torch.where(rows.inequality, torch.maximum(s, SHARE * violation * rows.most), 1.0)
+    violation = largest(rows.on_inequalities(-slack / rows.rhs_scale)).clamp(min=0.0)
+    s = torch.where(rows.inequality, torch.maximum(s, SHARE * violation * rows.rhs_scale), 1.0)
     cone = cone.on(rows)
     return cone, cone.inside(replace(x, s=s, a=a))
