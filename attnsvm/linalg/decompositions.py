@@ -1,4 +1,4 @@
-"""Decompositions of batches of small matrices; each instance has its own result, NaN where it fails.
+"""Decompositions of batches of small matrices; an instance that fails is NaN alone.
 
 Arrays are batches of matrices (B, rows, columns); vectors are columns, numbers (B, 1, 1).
 """

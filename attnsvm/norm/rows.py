@@ -65,7 +65,7 @@ class Rows(ABC):
 
     @abstractmethod
     def schur(self, Y: Tensor, V: Tensor) -> Tensor:
-        """Return H_kl = tr(B_k Y B_l V), (N, N), B_k = [[0, A_k], [A_k^T, 0]] / 2; Y, V symmetric."""
+        """Return H_kl = tr(B_k Y B_l V), (N, N), B_k = [[0, A_k], [A_k^T, 0]] / 2."""
 
     def take(self, index: Tensor) -> Self:
         """Return the rows of the instances at `index`."""
