@@ -32,7 +32,7 @@ import torch
 from torch import Tensor
 
 from attnsvm.linalg import EPS
-from attnsvm.norm import Norm, Schatten, norm_of
+from attnsvm.norm import Norm, norm_of
 from attnsvm.svm import tolerances
 from attnsvm.svm.problem import SvmProblem, power_of_two
 from attnsvm.svm.reduction import coordinates, is_thin, spectrum
@@ -81,7 +81,7 @@ def certify(
     spread = (upper - least).clamp(min=0.0) + rounding * upper
     slack = spread / (rank_tolerance * sigma[:, 0])
     bound = _rank_bound(problem, sigma_dual, slack, norm, trivial, found)
-    rank = _decided_rank(sigma, rank_tolerance, bound if norm.name == "nuclear" else None)
+    rank = _decided_rank(sigma, rank_tolerance, bound if norm.bounds_rank else None)
     return Verdict(
         W,
         certificate,
@@ -281,9 +281,9 @@ def _upper(
     """
     spread = norm.spread(max(problem.size))
     sigma, rest = spectrum
-    if norm.name == "frobenius":
+    if norm.is_hilbert:
         size = sigma.norm(dim=1)
-    elif isinstance(norm, Schatten):
+    elif norm.rotation_invariant:
         size = norm.of_spectrum(sigma)
     else:
         size, rest = norm.value(W.nan_to_num(0.0)), torch.zeros_like(rest)
@@ -301,14 +301,14 @@ def lower_bound(problem: SvmProblem, a: Tensor, norm: str | Norm) -> tuple[Tenso
     """
     a = _dual_feasible(problem, a)
     norm = norm_of(norm)
-    if norm.name == "frobenius":
+    if norm.is_hilbert:
         size = _combined(problem, a).flatten(1).norm(dim=1)
-    elif isinstance(norm, Schatten):
+        sizes = size[:, None]
+    elif norm.rotation_invariant:
         sizes = torch.linalg.svdvals(_combined(problem, a))
         size = norm.dual.of_spectrum(sizes)
     else:
         size = norm.dual.value(problem.combine(a))
-    if not isinstance(norm, Schatten):
         sizes = size[:, None]
     dual = torch.where(size > tolerances.FAINT, size, torch.inf)
     a = a / dual[:, None]
@@ -455,9 +455,9 @@ def _rank_bound(
     queries, rank <= min(n, d) (Lemma 1 of arXiv 2308.16898). Other norms: unknown.
     """
     least = min(problem.size) if problem.shape else min(problem.n, *problem.size)
-    of_queries = least if norm.name == "frobenius" else -1
+    of_queries = least if norm.is_hilbert else -1
     bound = torch.full_like(trivial, of_queries, dtype=torch.int64)
-    if norm.name == "nuclear":
+    if norm.bounds_rank:
         bound = (sigma_dual >= 1 - slack[:, None]).sum(dim=1)
         known = known & (slack < 1)
     return torch.where(trivial, 0, torch.where(known, bound, -1))

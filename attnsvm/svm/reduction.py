@@ -178,17 +178,22 @@ def coordinates(rows: Tensor) -> Tensor:
     return rows @ basis(rows)
 
 
-def in_span(method: Method, problem: SvmProblem) -> Candidate:
-    """Return the candidate W = P_d W' P_z^T, W' by `method` on span(d_k) x span(z_k) if wide."""
-    if not is_thin(problem.Z):
-        return method(problem)
-    P_z, D, P_d = basis(problem.Z), problem.D, None
-    if is_thin(D, WIDE) and is_thin(problem.Z, WIDE):
-        P_d = basis(D)
-        D = D @ P_d
-    found = method(replace(problem, D=D, Z=problem.Z @ P_z))
-    W = found.W if P_d is None else P_d @ found.W
-    return found._replace(W=W @ P_z.mT)
+def in_span(method: Method, always: bool, problem: SvmProblem) -> Candidate:
+    """Return the candidate W = P_d W' P_z^T, W' by `method` on span(d_k) x span(z_k) if wide.
+
+    Or, with `always`, if there are fewer rows, or queries, than dimensions.
+    """
+
+    def span(vectors: Tensor, many: int) -> Tensor | None:
+        few = vectors.shape[1] < vectors.shape[2] if always else is_thin(vectors, many)
+        return basis(vectors) if few and problem.shape is None else None
+
+    P_d, P_z = span(problem.D, WIDE), span(problem.Z, MANY)
+    D = problem.D if P_d is None else problem.D @ P_d
+    Z = problem.Z if P_z is None else problem.Z @ P_z
+    candidate = method(replace(problem, D=D, Z=Z))
+    W = candidate.W if P_d is None else P_d @ candidate.W
+    return candidate._replace(W=W if P_z is None else W @ P_z.mT)
 
 
 def spectrum(W: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:

@@ -4,7 +4,6 @@ Used only for checks and comparisons. CVXPY is imported on first use.
 """
 
 import functools
-import math
 import operator
 import warnings
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from attnsvm.display.pace import each
-from attnsvm.norm import Entrywise, Hybrid, Norm, norm_of
+from attnsvm.norm import Norm, norm_of
 from attnsvm.svm.problem import SvmProblem
 from attnsvm.svm.solution import Candidate, SvmStatus
 
@@ -116,22 +115,6 @@ def _program(
             G, h = cp.Parameter((count, size[0] * size[1])), cp.Parameter(count)
             groups.append((G, h, relation(h, G @ cp.vec(W, order="C"))))
     problem = cp.Problem(
-        cp.Minimize(expression(norm, W)), [constraint for _, _, constraint in groups]
+        cp.Minimize(norm.expression(W)), [constraint for _, _, constraint in groups]
     )
     return problem, W, groups
-
-
-def expression(norm: Norm, W: Any) -> Any:
-    """Return norm(W) as an expression of CVXPY; a norm of one's own has a method `expression`."""
-    import cvxpy as cp
-
-    if hasattr(norm, "expression"):
-        return norm.expression(W)
-    if isinstance(norm, Hybrid):
-        return cp.max(cp.hstack([expression(part, block) for part, block in norm.blocks(W)]))
-    if isinstance(norm, Entrywise):
-        return cp.norm(cp.vec(W, order="C"), "inf" if norm.p == math.inf else norm.p)
-    kinds = {"nuclear": "nuc", "frobenius": "fro", "spectral": 2}
-    if norm.name not in kinds:
-        raise ValueError(f"norm={norm.name}: CVXPY does not know it; must have `expression(W)`")
-    return cp.norm(W, kinds[norm.name])

@@ -18,11 +18,11 @@ from torch import Tensor
 from attnsvm.config.names import keywords_checked
 from attnsvm.display.pace import doing
 from attnsvm.linalg import own_settings, tensor_of
-from attnsvm.norm import Norm, Schatten, norm_of
+from attnsvm.norm import Norm, norm_of
 from attnsvm.svm import interior_point
 from attnsvm.svm.certificate import certify
 from attnsvm.svm.frobenius import least_norm
-from attnsvm.svm.interior_point import LARGE, cones, constraint_generation
+from attnsvm.svm.interior_point import LARGE, constraint_generation
 from attnsvm.svm.problem import SvmProblem, finite_part, multi_token, single_token
 from attnsvm.svm.rank_constrained import of_rank
 from attnsvm.svm.reduction import WIDE, in_span, to_canonical, to_given
@@ -243,17 +243,12 @@ def method_of(norm: Norm, rows: int, d: int) -> Method:
 
     Entry-wise norms change with the basis, so that many dimensions remain many.
     """
-    wide = d >= WIDE and bool(cones(norm)) and not _is_rotated(norm)
+    wide = d >= WIDE and bool(norm.path()) and not norm.rotation_invariant
     large = rows >= LARGE or wide
-    if norm.name == "frobenius":
+    if norm.is_hilbert:
         by_rows = partial(constraint_generation, norm=norm) if large else least_norm
         return partial(interior_point.decided, by_rows)
     return partial(constraint_generation if large else interior_point.solve, norm=norm)
-
-
-def _is_rotated(norm: Norm) -> bool:
-    """Whether orthogonal changes of the two bases leave the norm as it is."""
-    return isinstance(norm, Schatten) or norm.name == "frobenius"
 
 
 @own_settings()
@@ -280,8 +275,8 @@ def solve(
     judge = partial(certify, norm=norm, gap=gap, rank_tolerance=rank_tolerance)
     if m is not None and m < problem.d:
         method = partial(of_rank, m=m, relaxation=method, judge=judge)
-    if _is_rotated(norm):
-        method = partial(in_span, method)
+    if norm.rotation_invariant:
+        method = partial(in_span, method, not norm.is_hilbert)
     method = partial(weighted, method, norm)
     with doing(f"{norm.name} SVM"), np.errstate(all="ignore"):
         verdict = _isolated(scaled, method, judge)

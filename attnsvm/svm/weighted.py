@@ -86,7 +86,7 @@ def weighted(method: Method, norm: Norm, problem: SvmProblem) -> Candidate:
     upper, lower = bounds(problem, W, a, norm)
     margins = torch.where(problem.inequality, problem.margins(W), torch.inf)
     level = torch.where(margins.amin(dim=1) > 0, lower, torch.inf)
-    enough = TIGHT if norm.name == "frobenius" else CONVERGED_GAP
+    enough = TIGHT if norm.is_hilbert else CONVERGED_GAP
     at = torch.arange(problem.B, device=W.device)
     for _ in range(ROUNDS):
         at = at[~(upper[at] <= (1 + enough) * lower[at])]
