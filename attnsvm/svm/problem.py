@@ -269,8 +269,10 @@ def single_token(X: Tensor, Z: Tensor, selected: Tensor, mask: Tensor | None = N
     mask = checked_mask(X, Z, mask)
     selected = selected.to(X.device)
     if selected.shape != X.shape[:2] or selected.dtype not in INTEGERS:
-        raise ValueError(f"selected: shape {tuple(selected.shape)} {selected.dtype}, must be "
-                         f"an integer array of shape {tuple(X.shape[:2])}")  # fmt: skip
+        raise ValueError(
+            f"selected: shape {tuple(selected.shape)} {selected.dtype}, must be "
+            f"an integer array of shape {tuple(X.shape[:2])}"
+        )
     if ((selected < 0) | (selected >= X.shape[2])).any():
         raise ValueError(f"selected: must be >= 0 and < T = {X.shape[2]}")
     if not mask.gather(2, selected[..., None].long()).all():
@@ -304,8 +306,9 @@ def finite_part(
     mask = checked_mask(X, Z, mask)
     log_softmax = log_softmax.to(X)
     if log_softmax.shape != X.shape[:3]:
-        raise ValueError(f"log_softmax: shape {tuple(log_softmax.shape)}, "
-                         f"must be {tuple(X.shape[:3])}")  # fmt: skip
+        raise ValueError(
+            f"log_softmax: shape {tuple(log_softmax.shape)}, must be {tuple(X.shape[:3])}"
+        )
     if not log_softmax[attended.to(X.device)].isfinite().all():
         raise ValueError("log_softmax: NaN or Inf at an attended token, must be finite numbers")
     token, D, inside, _ = _against_reference(X, attended, mask)

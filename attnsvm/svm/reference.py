@@ -43,14 +43,14 @@ def solutions(problem: SvmProblem, norm: str | Norm, **options: Any) -> list[Ref
     Options are those of CVXPY: `solver`, by default its choice, and the tolerances of that solver.
     """
     instances = each("instance", range(problem.B))
-    return [_solve_one(problem, b, norm_of(norm), options) for b in instances]
+    return [_solve_instance(problem, b, norm_of(norm), options) for b in instances]
 
 
 def candidates(problem: SvmProblem, norm: str | Norm, **options: Any) -> Candidate:
     """Return W and multipliers of `solutions`; CVXPY returns no ray."""
-    found = solutions(problem, norm, **options)
-    W = torch.from_numpy(np.stack([one.W for one in found]))
-    a = torch.from_numpy(np.stack([one.multipliers for one in found]))
+    results = solutions(problem, norm, **options)
+    W = torch.from_numpy(np.stack([result.W for result in results]))
+    a = torch.from_numpy(np.stack([result.multipliers for result in results]))
     return Candidate(W, a, torch.full_like(a, torch.nan))
 
 
@@ -65,7 +65,7 @@ def published_rank(W: Array) -> int:
     return int((np.linalg.svd(W, compute_uv=False) > PUBLISHED_THRESHOLD).sum())
 
 
-def _solve_one(
+def _solve_instance(
     problem: SvmProblem, b: int, norm: Norm, options: dict[str, Any]
 ) -> ReferenceSolution:
     import cvxpy as cp
@@ -81,18 +81,18 @@ def _solve_one(
         warnings.simplefilter("ignore")  # "inaccurate" is also in the status
         try:
             program.solve(warm_start=False, **options)
-            said = program.status
+            status = program.status
         except (cp.SolverError, cp.DCPError, MemoryError):  # too large, or p is 1 when rounded
-            said = "solver_error"
-    W = variable.value if said != "solver_error" else None
+            status = "solver_error"
+    W = variable.value if status != "solver_error" else None
     a = np.zeros(problem.N)
     if W is not None:
         for (_, _, constraint), chosen in zip(groups, rows, strict=True):
             a[chosen] = constraint.dual_value
     return ReferenceSolution(
         W=np.full(problem.size, np.nan) if W is None else np.asarray(W),
-        status=PROVED.get(said, SvmStatus.undecided),
-        cvxpy_status=said,
+        status=PROVED.get(status, SvmStatus.undecided),
+        cvxpy_status=status,
         objective=float(program.value) if W is not None else np.inf,
         multipliers=a,
     )

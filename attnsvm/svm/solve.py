@@ -93,18 +93,18 @@ def solve_svm(
         Wrong shapes or types, NaN or Inf, a selected token that the mask excludes; both margins and
         offsets, or one of offsets and ratio without the other.
     """
-    given = Given(X)
-    problem, T = _single_token(given, X, Z, selected, mask)
+    inputs = Inputs(X)
+    problem, T = _single_token(inputs, X, Z, selected, mask)
     if (offsets is None) != (ratio is None):
         raise ValueError(f"{'offsets' if offsets is None else 'ratio'}: must be given, too")
     if margins is not None and offsets is not None:
         raise ValueError("margins: must not be given together with offsets")
     if margins is not None:
-        problem = with_margins(problem, given.real("margins", margins))
+        problem = with_margins(problem, inputs.real("margins", margins))
     if offsets is not None:
-        gamma = given.real("offsets", offsets)
-        problem = with_offsets(problem, gamma, given.number("ratio", ratio))
-    return given.back(solve(problem, norm, T, gap, rank_tolerance))
+        gamma = inputs.real("offsets", offsets)
+        problem = with_offsets(problem, gamma, inputs.number("ratio", ratio))
+    return inputs.back(solve(problem, norm, T, gap, rank_tolerance))
 
 
 @keywords_checked
@@ -133,15 +133,15 @@ def solve_gen_svm(
     log_softmax : (B, n, T)
         log s_it, read inside O_i only.
     """
-    given = Given(X)
-    tokens, queries = given.real("X", X), given.real("Z", Z)
-    sets, admissible = given.batch("attended", attended), given.batch("mask", mask, optional=True)
+    inputs = Inputs(X)
+    tokens, queries = inputs.real("X", X), inputs.real("Z", Z)
+    sets, admissible = inputs.batch("attended", attended), inputs.batch("mask", mask, optional=True)
     problems = (
-        finite_part(tokens, queries, sets, given.real("log_softmax", log_softmax), admissible),
+        finite_part(tokens, queries, sets, inputs.real("log_softmax", log_softmax), admissible),
         multi_token(tokens, queries, sets, admissible),
     )
     T = tokens.shape[2]
-    fin, mm = (given.back(solve(p, norm, T, gap, rank_tolerance)) for p in problems)
+    fin, mm = (inputs.back(solve(p, norm, T, gap, rank_tolerance)) for p in problems)
     return fin, mm
 
 
@@ -181,20 +181,22 @@ def solve_rank_constrained(
     ValueError
         As in `solve_svm`, or m is not between 1 and d.
     """
-    given = Given(X)
-    problem, T = _single_token(given, X, Z, selected, mask)
+    inputs = Inputs(X)
+    problem, T = _single_token(inputs, X, Z, selected, mask)
     if type(m) is not int or not 1 <= m <= problem.d:
         raise ValueError(f"m={m!r}: must be an integer >= 1 and <= d={problem.d}")
-    return given.back(solve(problem, "nuclear", T, gap, rank_tolerance, m))
+    return inputs.back(solve(problem, "nuclear", T, gap, rank_tolerance, m))
 
 
-def _single_token(given: Given, X: Any, Z: Any, selected: Any, mask: Any) -> tuple[SvmProblem, int]:
+def _single_token(
+    inputs: Inputs, X: Any, Z: Any, selected: Any, mask: Any
+) -> tuple[SvmProblem, int]:
     """Return the problem and the number of tokens."""
-    X, Z, selected = given.real("X", X), given.real("Z", Z), given.batch("selected", selected)
-    return single_token(X, Z, selected, given.batch("mask", mask, optional=True)), X.shape[2]
+    X, Z, selected = inputs.real("X", X), inputs.real("Z", Z), inputs.batch("selected", selected)
+    return single_token(X, Z, selected, inputs.batch("mask", mask, optional=True)), X.shape[2]
 
 
-class Given:
+class Inputs:
     """Array type, device and batch axis of the user's input; results get the same.
 
     The first array, `name`, has `ndim` axes if of a single instance.
@@ -206,7 +208,7 @@ class Given:
         self.single = self._tensor(name, X).ndim == ndim
 
     def batch(self, name: str, array: Any, optional: bool = False) -> Any:
-        """Return the array as a batched tensor; None where an optional one is not given."""
+        """Return the array as a batched tensor; None where an optional one is not inputs."""
         if array is None and optional:
             return None
         tensor = self._tensor(name, array)
@@ -273,10 +275,11 @@ def solve(
     scaled, units = to_canonical(problem)
     method = method_of(norm, scaled.N, scaled.d)
     judge = partial(certify, norm=norm, gap=gap, rank_tolerance=rank_tolerance)
-    if m is not None and m < problem.d:
-        method = partial(of_rank, m=m, relaxation=method, judge=judge)
     if norm.rotation_invariant:
         method = partial(in_span, method, not norm.is_hilbert)
+    if m is not None and m < problem.d:
+        ranked = partial(of_rank, m=m, relaxation=method, judge=judge)
+        method = partial(in_span, ranked, False)
     method = partial(weighted, method, norm)
     with doing(f"{norm.name} SVM"), np.errstate(all="ignore"):
         verdict = _isolated(scaled, method, judge)

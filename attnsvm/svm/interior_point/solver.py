@@ -24,7 +24,6 @@ from torch import Tensor
 from attnsvm.display.pace import each
 from attnsvm.linalg.decompositions import largest
 from attnsvm.norm import Norm, norm_of
-from attnsvm.norm.base import CLARABEL
 from attnsvm.norm.cone import Best, Cone, follow
 from attnsvm.norm.rows import DenseRows, FactoredRows, Rows
 from attnsvm.svm import reference
@@ -140,19 +139,15 @@ def decided(method: Method, problem: SvmProblem) -> Candidate:
     Active-set methods may go round where many constraints are degenerate. An interior point is not
     a vertex, and tells which of them are active.
     """
-    found, norm = method(problem), norm_of("frobenius")
-    failed = bounds(problem, found.W, found.multipliers, norm)[0].isinf() & ~problem.trivial
-    if failed.any():
-        failed &= check_ray(problem, found.ray)[1] < RAY_RATIO
-    if problem.N * problem.size[0] * problem.size[1] > POLISHED:
-        return found
-    for b in failed.nonzero()[:, 0].tolist():
-        part = problem.take(slice(b, b + 1)).to("cpu")
-        program = reference.candidates(part, norm, **CLARABEL)
-        if program.W.isfinite().all():
-            W = restoring(_held(part, program.W, program.multipliers))(program.W)
-            found.W[b], found.multipliers[b] = W[0], program.multipliers[0]
-    return found
+    candidate, norm = method(problem), norm_of("frobenius")
+    W, a = candidate.W, candidate.multipliers
+    failed = bounds(problem, W, a, norm)[0].isinf() & ~problem.trivial
+    failed &= check_ray(problem, candidate.ray)[1] < RAY_RATIO
+    index = failed.nonzero()[:, 0]
+    if index.numel() and problem.N * problem.size[0] * problem.size[1] <= POLISHED:
+        part = problem.take(index)
+        W[index], a[index] = improved(part, W[index], a[index], norm, W[index])
+    return candidate
 
 
 def improved(
@@ -166,15 +161,15 @@ def improved(
     upper, lower = bounds(problem, W, a, norm)
     left = (~(upper <= (1 + CONVERGED_GAP) * lower)).nonzero()[:, 0].tolist()
     for b in each("instance", left):
-        one = slice(b, b + 1)
-        part, near = problem.take(one).to("cpu"), plain[one].cpu()
-        best = Best(*(x[one].cpu() for x in (W, a, upper, lower)))
+        at = slice(b, b + 1)
+        part, near = problem.take(at).to("cpu"), plain[at].cpu()
+        best = Best(*(x[at].cpu() for x in (W, a, upper, lower)))
         for V, y in others(part, best.W, best.a, norm):
             V = part.lifted(V, near)
             best = best.narrowed(V, y, *bounds(part, V, y, norm))
             if best.met(CONVERGED_GAP):
                 break
-        W[one], a[one] = best.W, best.a
+        W[at], a[at] = best.W, best.a
     return W, a
 
 
@@ -186,9 +181,11 @@ def others(
         yield from _near_face(problem, W, a, norm)
     for options in norm.programs:
         program = reference.candidates(problem, norm, **options)
-        yield program.W, program.multipliers
-        if norm.path() and program.W.isfinite().all():
-            yield from _near_face(problem, program.W, program.multipliers, norm)
+        W, a = program.W, program.multipliers
+        if W.isfinite().all():
+            yield restoring(_held(problem, W, a))(W), a
+            if norm.path():
+                yield from _near_face(problem, W, a, norm)
 
 
 def _near_face(
@@ -267,14 +264,14 @@ def _generated(
     x = cone.start(W, a)
     for gap in itertools.chain(cone.ROUGH, itertools.repeat(CONVERGED_GAP_LARGE)):
         rough, part = gap > CONVERGED_GAP_LARGE, problem.restrict(index)
-        found, end = follow(cone, x, gap)
+        near, end = follow(cone, x, gap)
         if rough:
             x = end
-        elif not found.met(gap):  # rows that enter may leave a point near the boundary
+        elif not near.met(gap):  # rows that enter may leave a point near the boundary
             a = start.multipliers[:, index, None]
-            found = in_turn(norm.path(), rows, start.W, a, gap)
-        W, of_part = found.W, found.a[..., 0]
-        if not rough and not found.met(gap) and len(index) * W.numel() <= POLISHED:
+            near = in_turn(norm.path(), rows, start.W, a, gap)
+        W, of_part = near.W, near.a[..., 0]
+        if not rough and not near.met(gap) and len(index) * W.numel() <= POLISHED:
             small = solve(part, norm)
             if small.W.isfinite().all():
                 W, of_part = small.W, small.multipliers
