@@ -35,6 +35,7 @@ from attnsvm.linalg import EPS
 from attnsvm.norm import Norm, norm_of
 from attnsvm.svm import tolerances
 from attnsvm.svm.problem import SvmProblem, power_of_two
+from attnsvm.svm.ranks import decided_rank, rank_bound
 from attnsvm.svm.reduction import coordinates, is_thin, spectrum
 from attnsvm.svm.solution import Candidate, Certificate, SvmStatus, Verdict
 
@@ -63,7 +64,7 @@ def certify(
     """Return what the bracket and the ray of `candidate` prove about `problem`.
 
     `gap` is the largest accepted upper / lower - 1. Singular values above rank_tolerance * sigma_1
-    count; a rank is reported only where it is decided, else -1 (`_decided_rank`).
+    count; a rank is reported only where it is decided, else -1 (`decided_rank`).
     """
     norm = norm_of(norm)
     a, lower, sigma_dual = lower_bound(problem, candidate.multipliers, norm)
@@ -82,8 +83,8 @@ def certify(
     least = (problem.required(upper) * a).sum(dim=1).clamp(min=0.0)
     spread = (upper - least).clamp(min=0.0) + rounding * upper
     slack = spread / (rank_tolerance * sigma[:, 0])
-    bound = _rank_bound(problem, sigma_dual, slack, norm, trivial, bounded)
-    rank = _decided_rank(sigma, rank_tolerance, bound if norm.bounds_rank else None)
+    bound = rank_bound(problem, sigma_dual, slack, norm, trivial, bounded)
+    rank = decided_rank(sigma, rank_tolerance, bound if norm.bounds_rank else None)
     return Verdict(
         W,
         certificate,
@@ -375,50 +376,6 @@ def _statuses(certificate: Certificate[Tensor], trivial: Tensor) -> tuple[SvmSta
     code = torch.where(trivial, 0, torch.where(solved, 1, torch.where(infeasible, 2, 3)))
     names = (SvmStatus.unconstrained, SvmStatus.solved, SvmStatus.infeasible, SvmStatus.undecided)
     return tuple(names[k] for k in code.tolist())
-
-
-def _decided_rank(sigma: Tensor, tolerance: float, bound: Tensor | None) -> Tensor:
-    """Return how many singular values are above tolerance * sigma_1, (B,); -1 where undecided.
-
-    That is where one is near to this threshold, or where another W of the same norm may have more:
-    the `bound` is larger, and the next one is not zero up to rounding.
-    """
-    below = max(tolerance / 10, tolerance - tolerances.NEAR)
-    cuts = tolerance + tolerances.NEAR, tolerance, below, min(below, tolerances.ROUNDING)
-    few, rank, many, nonzero = ((sigma > cut * sigma[:, :1]).sum(dim=1) for cut in cuts)
-    undecided = few != many
-    if bound is not None:
-        undecided |= torch.minimum(bound, nonzero) > rank
-    return torch.where(undecided, -1, rank)
-
-
-def _rank_bound(
-    problem: SvmProblem,
-    sigma_dual: Tensor,
-    slack: Tensor,
-    norm: Norm,
-    trivial: Tensor,
-    known: Tensor,
-) -> Tensor:
-    """Return an upper bound of the numerical rank of every optimal W, (B,); -1 where unknown.
-
-    Nuclear: let c = rank_tolerance * sigma_1 of the W found, slack = (upper - lower) / c. Any
-    feasible V with ||V||_* <= upper, be it W or an optimum, has at most
-    #{i: sigma_i(M(a)) >= 1 - slack} singular values above c. Indeed, if there are r of them,
-
-        upper - lower >= ||V||_* - <M(a), V> = sum_i sigma_i(V) (1 - u_i^T M(a) v_i)
-                      >= c (r - sum_{i <= r} sigma_i(M(a)))  (Ky Fan),
-
-    so that sigma_r(M(a)) >= 1 - slack. Frobenius: the row space of W lies in the span of the
-    queries, rank <= min(n, d) (Lemma 1 of arXiv 2308.16898). Other norms: unknown.
-    """
-    least = min(problem.size) if problem.shape else min(problem.n, *problem.size)
-    of_queries = least if norm.is_hilbert else -1
-    bound = torch.full_like(trivial, of_queries, dtype=torch.int64)
-    if norm.bounds_rank:
-        bound = (sigma_dual >= 1 - slack[:, None]).sum(dim=1)
-        known = known & (slack < 1)
-    return torch.where(trivial, 0, torch.where(known, bound, -1))
 
 
 def _largest(W: Tensor) -> Tensor:

@@ -23,10 +23,11 @@ from attnsvm.svm import interior_point
 from attnsvm.svm.certificate import certify
 from attnsvm.svm.frobenius import least_norm
 from attnsvm.svm.interior_point import LARGE, constraint_generation
-from attnsvm.svm.problem import SvmProblem, finite_part, multi_token, single_token
+from attnsvm.svm.problem import SvmProblem
 from attnsvm.svm.rank_constrained import of_rank
 from attnsvm.svm.reduction import WIDE, in_span, to_canonical, to_given
 from attnsvm.svm.solution import ArrayT, Candidate, Judge, Method, SvmSolution, Verdict, over_fields
+from attnsvm.svm.tokens import finite_part, multi_token, single_token
 from attnsvm.svm.tolerances import ACTIVE, GAP, RANK_TOLERANCE, ROUNDING
 from attnsvm.svm.weighted import weighted, with_margins, with_offsets
 
