@@ -19,7 +19,6 @@ from attnsvm.norm import norm_of
 from attnsvm.selection import optimal_tokens
 from attnsvm.svm import SvmProblem, multi_token, single_token, solve
 from attnsvm.svm.frobenius import from_gram
-from attnsvm.svm.reference import expression
 from benchmarks._measure import print_head, print_row, seconds
 
 CLARABEL = {"solver": "CLARABEL", "tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10}
@@ -89,7 +88,7 @@ def median(count: int, call: Callable[[int], Any]) -> float:
 def least(norm: str, d: int, constraints: Callable[[Any], list[Any]], **options: Any) -> Any:
     """Return the W (d, d) of least norm that CVXPY calls optimal, None without one."""
     W = cp.Variable((d, d))
-    problem = cp.Problem(cp.Minimize(expression(norm_of(norm), W)), constraints(W))
+    problem = cp.Problem(cp.Minimize(norm_of(norm).expression(W)), constraints(W))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

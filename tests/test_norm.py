@@ -10,7 +10,8 @@ import attnsvm
 from attnsvm.config import ConfigError
 from attnsvm.config.compose import composed
 from attnsvm.config.identity import run_name
-from attnsvm.norm import SMALL, Entrywise, Schatten, norm_of
+from attnsvm.linalg.decompositions import JACOBI as SMALL
+from attnsvm.norm import Entrywise, Schatten, norm_of
 from tests.kkt import norm as by_definition
 from tests.kkt import normal
 

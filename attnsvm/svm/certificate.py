@@ -32,9 +32,10 @@ import torch
 from torch import Tensor
 
 from attnsvm.linalg import EPS
-from attnsvm.norm import Norm, Schatten, norm_of
+from attnsvm.norm import Norm, norm_of
 from attnsvm.svm import tolerances
 from attnsvm.svm.problem import SvmProblem, power_of_two
+from attnsvm.svm.ranks import decided_rank, rank_bound
 from attnsvm.svm.reduction import coordinates, is_thin, spectrum
 from attnsvm.svm.solution import Candidate, Certificate, SvmStatus, Verdict
 
@@ -63,14 +64,16 @@ def certify(
     """Return what the bracket and the ray of `candidate` prove about `problem`.
 
     `gap` is the largest accepted upper / lower - 1. Singular values above rank_tolerance * sigma_1
-    count; a rank is reported only where it is decided, else -1 (`_decided_rank`).
+    count; a rank is reported only where it is decided, else -1 (`decided_rank`).
     """
     norm = norm_of(norm)
     a, lower, sigma_dual = lower_bound(problem, candidate.multipliers, norm)
     W, min_margin, residual, sigma, upper, kappa = _primal(problem, candidate.W, lower, norm, gap)
     kappa = torch.maximum(kappa, _dual_condition(problem, a))
-    if not (found := upper.isfinite()).all():
-        W[~found], min_margin[~found], kappa[~found] = torch.nan, -torch.inf, torch.inf
+    bounded = upper.isfinite()
+    W = torch.where(bounded[:, None, None], W, torch.nan)
+    min_margin = torch.where(bounded, min_margin, -torch.inf)
+    kappa = torch.where(bounded, kappa, torch.inf)
     target = torch.clamp(tolerances.ROUNDING * kappa, min=gap, max=tolerances.MAX_GAP)
     trivial = problem.trivial
     reached = torch.where(trivial, 0.0, upper / lower - 1).nan_to_num(torch.inf, torch.inf)
@@ -80,15 +83,15 @@ def certify(
     least = (problem.required(upper) * a).sum(dim=1).clamp(min=0.0)
     spread = (upper - least).clamp(min=0.0) + rounding * upper
     slack = spread / (rank_tolerance * sigma[:, 0])
-    bound = _rank_bound(problem, sigma_dual, slack, norm, trivial, found)
-    rank = _decided_rank(sigma, rank_tolerance, bound if norm.name == "nuclear" else None)
+    bound = rank_bound(problem, sigma_dual, slack, norm, trivial, bounded)
+    rank = decided_rank(sigma, rank_tolerance, bound if norm.bounds_rank else None)
     return Verdict(
         W,
         certificate,
         _statuses(certificate, trivial),
         min_margin,
         kappa,
-        torch.where(found[:, None], sigma, torch.nan),
+        torch.where(bounded[:, None], sigma, torch.nan),
         torch.where(reached <= tolerances.RANKED_GAP, rank, -1),
         bound,
     )
@@ -144,13 +147,11 @@ def _dual_condition(problem: SvmProblem, a: Tensor) -> Tensor:
 
     It is how far M(a) cancels; where margins scale W, kappa is at least as large.
     """
-    condition = torch.zeros_like(a[:, 0])
-    if (index := (~problem.homogeneous).nonzero()[:, 0]).numel():
-        part, a = problem.take(index), a[index]
-        size = _combined(part, a).flatten(1).norm(dim=1)
-        reach = (a.abs() * part.scale).sum(dim=1)
-        condition[index] = torch.where(size > 0, reach / size, 0.0)
-    return condition
+    if problem.homogeneous.all():
+        return torch.zeros_like(a[:, 0])
+    size = _combined(problem, a).flatten(1).norm(dim=1)
+    reach = (a.abs() * problem.scale).sum(dim=1)
+    return torch.where((size > 0) & ~problem.homogeneous, reach / size, 0.0)
 
 
 def _least_margin_one(
@@ -171,29 +172,21 @@ def _least_margin_one(
         relieved = margins + problem.relief * norm.value(W.nan_to_num(0.0))[:, None]
     mu = torch.where(scaling, relieved / problem.h, torch.inf).amin(dim=1)
     proved = (margins > problem.rounding(W)) | ~problem.inequality | limits
-    if not proved.all():
-        proved = proved | (problem.zero & margins.isfinite())
-    proved = proved.all(dim=1) & (mu > 0)
+    proved = (proved | (problem.zero & margins.isfinite())).all(dim=1) & (mu > 0)
     stretch = torch.where(mu.isfinite(), mu, 1.0)
-    W /= stretch[:, None, None]
-    mu /= stretch
-    residual = torch.zeros_like(mu)
-    if near.any():
-        missed = problem.h - margins / stretch[:, None]
-        reach = problem.scale * W.flatten(1).norm(dim=1, keepdim=True)
-        missed = torch.where(missed == 0, 0.0, missed / reach)
-        missed = torch.where(limits, missed.clamp(min=0.0), missed.abs())
-        violation = torch.where(near, missed, 0.0).nan_to_num(torch.inf, torch.inf)
-        residual = violation.amax(dim=1)
-    if (keeps := ~problem.homogeneous).any():
-        told = problem.separating & ~problem.faint(W)
-        least = torch.where(told, margins / problem.h, torch.inf).amin(dim=1)
-        mu = torch.where(keeps, least, mu)
-    feasible = proved & (residual <= tolerances.MAX_RESIDUAL)
-    if not feasible.all():
-        W[~feasible], mu[~feasible] = torch.nan, -torch.inf
-    if (trivial := problem.trivial).any():
-        W[trivial], mu[trivial], residual[trivial] = 0.0, torch.inf, 0.0
+    W, mu = W / stretch[:, None, None], mu / stretch
+    missed = problem.h - margins / stretch[:, None]
+    reach = problem.scale * W.flatten(1).norm(dim=1, keepdim=True)
+    missed = torch.where(missed == 0, 0.0, missed / reach)
+    missed = torch.where(limits, missed.clamp(min=0.0), missed.abs())
+    residual = torch.where(near, missed, 0.0).nan_to_num(torch.inf, torch.inf).amax(dim=1)
+    clear = problem.separating & ~problem.faint(W)
+    least = torch.where(clear, margins / problem.h, torch.inf).amin(dim=1)
+    mu = torch.where(problem.homogeneous, mu, least)
+    feasible, trivial = proved & (residual <= tolerances.MAX_RESIDUAL), problem.trivial
+    mu = torch.where(trivial, torch.inf, torch.where(feasible, mu, -torch.inf))
+    W = torch.where(feasible[:, None, None], W, torch.nan)
+    W, residual = torch.where(trivial[:, None, None], 0.0, W), torch.where(trivial, 0.0, residual)
     return W, mu, residual
 
 
@@ -205,18 +198,16 @@ def _repair(problem: SvmProblem, W: Tensor, scaling: Tensor) -> tuple[Tensor, Te
     result, (B,), says whether any are held; else the others are zero and one.
     """
     held, limits = problem.equality, problem.inequality & ~scaling & ~problem.relieved[:, None]
-    if not (held | limits).any():
-        return torch.zeros_like(problem.h[:, 0]), torch.ones_like(problem.h[:, 0]), held.any(dim=1)
     slack = torch.where(limits, problem.margins(W) - problem.h, torch.inf)
     lost = problem.rounding(W)
     for _ in range(HELD):
         held = held | (slack <= lost)
         distance, condition = _distance(problem, W, held)
         lost = problem.scale * distance[:, None]
-        if not ((slack <= lost) & ~held).any():
-            return distance, condition, held.any(dim=1)
-    distance[((slack <= lost) & ~held).any(dim=1)] = torch.inf
-    return distance, condition, held.any(dim=1)
+        missed = ((slack <= lost) & ~held).any(dim=1)
+        if not missed.any():
+            break
+    return torch.where(missed, torch.inf, distance), condition, held.any(dim=1)
 
 
 def _distance(problem: SvmProblem, W: Tensor, held: Tensor) -> tuple[Tensor, Tensor]:
@@ -227,41 +218,34 @@ def _distance(problem: SvmProblem, W: Tensor, held: Tensor) -> tuple[Tensor, Ten
     U_i^T r is rounding error there, (2 d + 10) EPS ||W||_F; otherwise the distance is infinite.
     """
     distance, condition = torch.zeros_like(problem.h[:, 0]), torch.ones_like(problem.h[:, 0])
-    unit = problem.scale
-    unit = torch.where(unit > 0, unit, 1.0)
+    unit = torch.where(problem.scale > 0, problem.scale, 1.0)
     residual = (problem.h - problem.margins(W)) / unit
-    asked = _largest(W) > 0  # neither NaN nor the zero of a trivial instance
-    rows = torch.where(asked, held.sum(dim=1), 0)
-    for r in sorted(set(rows[rows > 0].tolist())):
-        group = (rows == r).nonzero()[:, 0]
-        index = held[group].nonzero()[:, 1].reshape(-1, r)
-        part = group[:, None]
-        D, Q = problem.D[part, index] / unit[part, index, None], problem.queries[part, index]
-        U, S = _left_spectrum(D, Q)
-        apart = S > tolerances.DEPENDENT * S[:, :1]
-        missed = (U.mT @ residual[part, index, None])[..., 0]
-        rounding = (2 * problem.d + 10) * EPS * W[group].flatten(1).norm(dim=1, keepdim=True)
-        consistent = (apart | (missed.abs() <= rounding)).all(dim=1)
-        moved = torch.where(apart, missed / S, 0.0).norm(dim=1)
-        distance[group] = torch.where(consistent, moved, torch.inf)
-        condition[group] = 1 / torch.where(apart, S, 1.0).amin(dim=1).clamp(max=1.0)
+    rounding = (2 * problem.d + 10) * EPS * W.flatten(1).norm(dim=1)
+    known = _largest(W) > 0  # neither NaN nor the zero of a trivial instance
+    for b in (known & held.any(dim=1)).nonzero()[:, 0].tolist():
+        rows = held[b]
+        U, S = _left_spectrum(problem.D[b, rows] / unit[b, rows, None], problem.queries[b, rows])
+        apart, missed = S > tolerances.DEPENDENT * S[0], U.T @ residual[b, rows]
+        consistent = (apart | (missed.abs() <= rounding[b])).all()
+        distance[b] = torch.where(apart, missed / S, 0.0).norm() if consistent else torch.inf
+        condition[b] = 1 / torch.where(apart, S, 1.0).amin().clamp(max=1.0)
     return distance, condition
 
 
 def _left_spectrum(D: Tensor, Q: Tensor) -> tuple[Tensor, Tensor]:
-    """Return U (B, r, r) and S (B, r) of the rows vec(d_k z_k^T) = U S V^T, S descending.
+    """Return U (r, r) and S (r,) of the rows vec(d_k z_k^T) = U S V^T, S descending.
 
     From the Gram matrix if there are many rows and its condition number is below EPS^(-1/2).
     """
-    r = D.shape[1]
+    r = len(D)
     if r > MANY:
-        values, U = torch.linalg.eigh((D @ D.mT) * (Q @ Q.mT))
-        if (values[:, 0] > EPS**0.5 * values[:, -1]).all():
-            return U.flip(2), values.flip(1).sqrt()
-    D, Q = (coordinates(x) if is_thin(x) else x for x in (D, Q))
-    E = (D[..., :, None] * Q[..., None, :]).flatten(2)
-    U, S, _ = torch.linalg.svd(E, full_matrices=r > E.shape[2])
-    return U, torch.nn.functional.pad(S, (0, r - S.shape[1]))
+        values, U = torch.linalg.eigh((D @ D.T) * (Q @ Q.T))
+        if values[0] > EPS**0.5 * values[-1]:
+            return U.flip(1), values.flip(0).sqrt()
+    D, Q = (coordinates(x[None])[0] if is_thin(x[None]) else x for x in (D, Q))
+    E = (D[:, :, None] * Q[:, None]).flatten(1)
+    U, S, _ = torch.linalg.svd(E, full_matrices=r > E.shape[1])
+    return U, torch.nn.functional.pad(S, (0, r - len(S)))
 
 
 def _upper(
@@ -281,14 +265,10 @@ def _upper(
     """
     spread = norm.spread(max(problem.size))
     sigma, rest = spectrum
-    if norm.name == "frobenius":
-        size = sigma.norm(dim=1)
-    elif isinstance(norm, Schatten):
+    if norm.rotation_invariant:
         size = norm.of_spectrum(sigma)
     else:
         size, rest = norm.value(W.nan_to_num(0.0)), torch.zeros_like(rest)
-    if not distance.any():
-        return size + spread * rest
     lost = torch.where(scaling, problem.scale / problem.h, 0.0).amax(dim=1) * distance
     upper = (size + spread * (rest + distance)) / (1 - lost)
     return torch.where(lost < 1, upper, torch.inf)
@@ -297,18 +277,16 @@ def _upper(
 def lower_bound(problem: SvmProblem, a: Tensor, norm: str | Norm) -> tuple[Tensor, Tensor, Tensor]:
     """Return a scaled to dual_norm(M(a)) = 1, its bound, and the sizes of the scaled M(a).
 
-    Sizes are the singular values (B, d) for the norms that need them, else the dual norm (B, 1).
+    Sizes are the singular values (B, d) for a norm that bounds ranks, else the dual norm (B, 1).
     """
     a = _dual_feasible(problem, a)
     norm = norm_of(norm)
-    if norm.name == "frobenius":
-        size = _combined(problem, a).flatten(1).norm(dim=1)
-    elif isinstance(norm, Schatten):
-        sizes = torch.linalg.svdvals(_combined(problem, a))
+    M = _combined(problem, a) if norm.rotation_invariant else problem.combine(a)
+    if norm.bounds_rank:
+        sizes = torch.linalg.svdvals(M)
         size = norm.dual.of_spectrum(sizes)
     else:
-        size = norm.dual.value(problem.combine(a))
-    if not isinstance(norm, Schatten):
+        size = norm.dual.value(M)
         sizes = size[:, None]
     dual = torch.where(size > tolerances.FAINT, size, torch.inf)
     a = a / dual[:, None]
@@ -352,25 +330,6 @@ def _dual_feasible(problem: SvmProblem, a: Tensor) -> Tensor:
     a = torch.where(problem.inequality, a.clamp(min=0.0), a)
     a = torch.where(problem.kind == 0, 0.0, a).nan_to_num(0.0, 0.0, 0.0)
     return a / power_of_two(a.abs().amax(dim=1, keepdim=True))
-
-
-def upper_bound(problem: SvmProblem, W: Tensor, norm: str | Norm) -> Tensor:
-    """Return the better upper bound of two, see `_primal`, (B,); inf where none is proved.
-
-    Where all separating rows scale W, equalities count as exact.
-    """
-    norm = norm_of(norm)
-    scaling = problem.separating & problem.homogeneous[:, None]
-    V = _least_margin_one(problem, W, norm, scaling)[0]
-    found = spectrum(V, problem.Z)
-    upper = _upper(problem, V, found, torch.zeros_like(found[1]), norm, scaling)
-    upper = torch.where(V.isnan().any(dim=(1, 2)), torch.inf, upper)
-    faint = scaling & problem.faint(W) & ~problem.relieved[:, None]
-    if (index := faint.any(dim=1).nonzero()[:, 0]).numel():
-        clear = (scaling & ~faint)[index]
-        held = _primal_of(problem.take(index), W[index], norm, clear).upper
-        upper[index] = torch.minimum(upper[index], held)
-    return upper
 
 
 def bounds(problem: SvmProblem, W: Tensor, a: Tensor, norm: str | Norm) -> tuple[Tensor, Tensor]:
@@ -417,50 +376,6 @@ def _statuses(certificate: Certificate[Tensor], trivial: Tensor) -> tuple[SvmSta
     code = torch.where(trivial, 0, torch.where(solved, 1, torch.where(infeasible, 2, 3)))
     names = (SvmStatus.unconstrained, SvmStatus.solved, SvmStatus.infeasible, SvmStatus.undecided)
     return tuple(names[k] for k in code.tolist())
-
-
-def _decided_rank(sigma: Tensor, tolerance: float, bound: Tensor | None) -> Tensor:
-    """Return how many singular values are above tolerance * sigma_1, (B,); -1 where undecided.
-
-    That is where one is near to this threshold, or where another W of the same norm may have more:
-    the `bound` is larger, and the next one is not zero up to rounding.
-    """
-    below = max(tolerance / 10, tolerance - tolerances.NEAR)
-    cuts = tolerance + tolerances.NEAR, tolerance, below, min(below, tolerances.ROUNDING)
-    few, rank, many, nonzero = ((sigma > cut * sigma[:, :1]).sum(dim=1) for cut in cuts)
-    undecided = few != many
-    if bound is not None:
-        undecided |= torch.minimum(bound, nonzero) > rank
-    return torch.where(undecided, -1, rank)
-
-
-def _rank_bound(
-    problem: SvmProblem,
-    sigma_dual: Tensor,
-    slack: Tensor,
-    norm: Norm,
-    trivial: Tensor,
-    known: Tensor,
-) -> Tensor:
-    """Return an upper bound of the numerical rank of every optimal W, (B,); -1 where unknown.
-
-    Nuclear: let c = rank_tolerance * sigma_1 of the W found, slack = (upper - lower) / c. Any
-    feasible V with ||V||_* <= upper, be it W or an optimum, has at most
-    #{i: sigma_i(M(a)) >= 1 - slack} singular values above c. Indeed, if there are r of them,
-
-        upper - lower >= ||V||_* - <M(a), V> = sum_i sigma_i(V) (1 - u_i^T M(a) v_i)
-                      >= c (r - sum_{i <= r} sigma_i(M(a)))  (Ky Fan),
-
-    so that sigma_r(M(a)) >= 1 - slack. Frobenius: the row space of W lies in the span of the
-    queries, rank <= min(n, d) (Lemma 1 of arXiv 2308.16898). Other norms: unknown.
-    """
-    least = min(problem.size) if problem.shape else min(problem.n, *problem.size)
-    of_queries = least if norm.name == "frobenius" else -1
-    bound = torch.full_like(trivial, of_queries, dtype=torch.int64)
-    if norm.name == "nuclear":
-        bound = (sigma_dual >= 1 - slack[:, None]).sum(dim=1)
-        known = known & (slack < 1)
-    return torch.where(trivial, 0, torch.where(known, bound, -1))
 
 
 def _largest(W: Tensor) -> Tensor:

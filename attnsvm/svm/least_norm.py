@@ -24,7 +24,7 @@ from attnsvm.linalg import check_array, own_settings
 from attnsvm.norm import Norm, norm_of
 from attnsvm.svm.problem import EQUALITY, INEQUALITY, SvmProblem
 from attnsvm.svm.solution import SvmSolution
-from attnsvm.svm.solve import Given, solve
+from attnsvm.svm.solve import Inputs, solve
 from attnsvm.svm.tolerances import GAP, RANK_TOLERANCE
 
 EXTREME = 1e100
@@ -85,37 +85,39 @@ def solve_least_norm(
             raise ConfigError(f"{name}: {len(rows)} factors; must be (U, V)")
     name, first = groups[0][:2]
     factors = isinstance(first, tuple)
-    given = Given(first[0] if factors else first, 2 if factors else 3, name)
-    parts = [_rows(given, *group, factors) for group in groups]
+    inputs = Inputs(first[0] if factors else first, 2 if factors else 3, name)
+    parts = [_rows(inputs, *group, factors) for group in groups]
     if len(sizes := {(part.B, *part.size) for part in parts}) > 1:
         raise ConfigError(f"C: must have the batch and the p, q of A; they are {sizes}")
     D, Z, h, kind = (torch.cat([getattr(part, name) for part in parts], 1) for name in FIELDS)
     (B, N), shape = h.shape, parts[0].shape
     token = torch.arange(N, device=D.device) if shape else torch.zeros_like(kind[0]).long()
     problem = SvmProblem(D, Z[:, :1] if shape else Z, h, kind, token.expand(B, N), shape=shape)
-    found = solve(problem, norm, N if shape else 1, gap, rank_tolerance)
-    return given.back(replace(found, support=found.support.flatten(1)))
+    solution = solve(problem, norm, N if shape else 1, gap, rank_tolerance)
+    return inputs.back(replace(solution, support=solution.support.flatten(1)))
 
 
 def _rows(
-    given: Given, name: str, A: Matrices, right: str, b: Any, of: int, factors: bool
+    inputs: Inputs, name: str, A: Matrices, right: str, b: Any, of: int, factors: bool
 ) -> SvmProblem:
     """Return the problem of some rows, each with a query; those of any A_k have a shape."""
     if isinstance(A, tuple) != factors:
         raise ConfigError(f"{name}: must be an array, or a tuple of factors, as A is")
     if factors:
-        shape, (D, Z) = None, (given.real(name, factor) for factor in A)
+        shape, (D, Z) = None, (inputs.real(name, factor) for factor in A)
         if D.ndim != 3 or Z.ndim != 3 or D.shape[:2] != Z.shape[:2] or 0 in D.shape + Z.shape:
             shapes = f"{tuple(D.shape)} and {tuple(Z.shape)}"
             raise ConfigError(f"{name}: factors {shapes}; must be (B, N, p) and (B, N, q)")
     else:
-        D = given.real(name, A)
+        D = inputs.real(name, A)
         if D.ndim != 4 or 0 in D.shape:
-            raise ConfigError(f"{name}: shape {tuple(D.shape)}; must be (B, N, p, q), none of them "
-                              "zero, with B = 1 for a single instance")  # fmt: skip
+            raise ConfigError(
+                f"{name}: shape {tuple(D.shape)}; must be (B, N, p, q), none of them "
+                "zero, with B = 1 for a single instance"
+            )
         shape, D = (D.shape[2], D.shape[3]), D.flatten(2)
         Z = torch.ones_like(D[..., :1])
-    h = given.real(right, b)
+    h = inputs.real(right, b)
     for of_array, array, expected in ((name, D, D), (name, Z, Z), (right, h, D[..., 0])):
         check_array(of_array, array, tuple(expected.shape), torch.float64)
     size = h[h != 0].abs()

@@ -14,7 +14,7 @@ For fixed Q the least ||K||_F is a Frobenius SVM with queries Q^T z_k, and likew
 import torch
 from torch import Tensor
 
-from attnsvm.svm.certificate import upper_bound
+from attnsvm.svm.certificate import bounds
 from attnsvm.svm.frobenius.pivoting import by_size
 from attnsvm.svm.problem import SvmProblem
 from attnsvm.svm.solution import Candidate, Judge, Method
@@ -34,21 +34,22 @@ def of_rank(problem: SvmProblem, m: int, relaxation: Method, judge: Judge) -> Ca
     bound, and where no W of any rank is feasible, none of rank m is.
     """
     relaxed = relaxation(problem)
-    found = judge(problem, relaxed)
-    solved = torch.tensor([status in ("solved", "unconstrained") for status in found.statuses])
+    verdict = judge(problem, relaxed)
+    solved = torch.tensor([status in ("solved", "unconstrained") for status in verdict.statuses])
     solved = solved.to(problem.D.device)
-    exact = solved & (found.rank <= m) & (found.rank >= 0)
-    W = torch.where(exact[:, None, None], found.W, torch.nan)
+    exact = solved & (verdict.rank <= m) & (verdict.rank >= 0)
+    W = torch.where(exact[:, None, None], verdict.W, torch.nan)
     rest = (solved & ~exact).nonzero()[:, 0]
     if rest.numel():
-        W[rest] = _best_of_rank(problem.take(rest), m, found.W[rest])
+        a = relaxed.multipliers[rest]
+        W[rest] = _best_of_rank(problem.take(rest), m, verdict.W[rest], a)
     return Candidate(W, relaxed.multipliers, relaxed.ray)
 
 
-def _best_of_rank(problem: SvmProblem, m: int, relaxed: Tensor) -> Tensor:
+def _best_of_rank(problem: SvmProblem, m: int, relaxed: Tensor, a: Tensor) -> Tensor:
     """Return the best W = K Q^T of several alternating minimisations, (B, p, q); NaN where none.
 
-    The starts are the leading m singular directions of `relaxed`, perturbed.
+    The starts are the leading m singular directions of `relaxed`, of multipliers a, perturbed.
     """
     W = torch.full_like(relaxed, torch.nan)
     value = torch.full_like(relaxed[:, 0, 0], torch.inf)
@@ -57,10 +58,10 @@ def _best_of_rank(problem: SvmProblem, m: int, relaxed: Tensor) -> Tensor:
     for start in range(STARTS):
         noise = torch.randn(W.shape[1:], generator=generator, dtype=torch.float64).to(W)
         _, sigma, Vh = torch.linalg.svd(relaxed + scale * (noise * (start / STARTS)))
-        found = _alternate(problem, Vh[:, :m].mT * sigma[:, None, :m].sqrt())
-        upper = upper_bound(problem, found, "nuclear")
+        V = _alternate(problem, Vh[:, :m].mT * sigma[:, None, :m].sqrt())
+        upper, _ = bounds(problem, V, a, "nuclear")
         better = upper < value
-        W[better], value[better] = found[better], upper[better]
+        W[better], value[better] = V[better], upper[better]
     return W
 
 

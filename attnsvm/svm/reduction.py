@@ -13,6 +13,7 @@ d x d matrix is formed only once, at the end. Few queries are reduced alone (P_d
 instances are not reduced: the factorisation would cost more than it saves.
 """
 
+import math
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -34,6 +35,20 @@ MANY = 64
 
 TINY_W = 1e-150
 """Least ||W|| for the thin spectrum: below it squares could underflow."""
+
+
+UNPROVED = {
+    "W": math.nan,
+    "sigma": math.nan,
+    "multipliers": 0.0,
+    "upper": math.inf,
+    "lower": 0.0,
+    "gap": math.inf,
+    "kappa": math.inf,
+    "rank": -1,
+    "rank_bound": -1,
+}
+"""Values of an instance of which float64 cannot represent the solution."""
 
 
 class Units(NamedTuple):
@@ -67,9 +82,9 @@ def to_canonical(problem: SvmProblem) -> tuple[SvmProblem, Units]:
     scaled: dict[str, Any] = {}
     exact = torch.ones_like(unit, dtype=torch.bool)
     for name, exponent in exponents.items():
-        given = getattr(problem, name)
-        scaled[name] = times_power(given, exponent)
-        same = times_power(scaled[name], -exponent) == given
+        array = getattr(problem, name)
+        scaled[name] = times_power(array, exponent)
+        same = times_power(scaled[name], -exponent) == array
         exact &= (same & scaled[name].isfinite()).flatten(1).all(dim=1)
     if not exact.all():
         scaled |= {"kind": problem.kind}
@@ -84,42 +99,33 @@ def to_given(verdict: Verdict[Tensor], units: Units) -> Verdict[Tensor]:
     [0, inf]. The instance is then `undecided`, unless a ray proves it infeasible. A ray that
     float64 cannot represent proves nothing.
     """
-    proof, found, exact = verdict.certificate, verdict.certificate.upper.isfinite(), units.exact
-    scaled = [verdict.W, verdict.sigma, proof.upper, proof.lower]
-    given = [times_power(x, -units.W) for x in scaled]
-    for x, y in zip(scaled, given, strict=True):
-        exact = exact & _same(x, times_power(y, units.W), EPS)
+    proof, exact = verdict.certificate, units.exact
+    arrays = {"W": verdict.W, "sigma": verdict.sigma, "upper": proof.upper, "lower": proof.lower}
+    scaled = {name: times_power(x, -units.W) for name, x in arrays.items()}
+    for name, x in arrays.items():
+        exact = exact & _same(x, times_power(scaled[name], units.W), EPS)
     multipliers = times_power(proof.multipliers, units.rows)
     exact = exact & _same(proof.multipliers, times_power(multipliers, -units.rows), 0.0)
     ray, ray_exact = _ray(proof.ray, units.rows)
     proved = dict.fromkeys(SvmStatus, exact) | {SvmStatus.infeasible: ray_exact}
-
-    def kept(x: Tensor, otherwise: float) -> Tensor:
-        return torch.where(_like(exact, x), x, otherwise)
-
-    W, sigma, upper, lower = given
-    certificate = replace(
-        proof,
-        multipliers=kept(multipliers, 0.0),
-        upper=kept(upper, torch.inf),
-        lower=kept(lower, 0.0),
-        gap=kept(proof.gap, torch.inf),
-        ray=torch.where(ray_exact[:, None], ray, torch.nan),
-        ray_ratio=torch.where(ray_exact, proof.ray_ratio, 0.0),
-    )
+    scaled |= {"multipliers": multipliers, "gap": proof.gap, "kappa": verdict.kappa}
+    scaled |= {"rank": verdict.rank, "rank_bound": verdict.rank_bound}
+    kept = {n: torch.where(_like(exact, x), x, UNPROVED[n]) for n, x in scaled.items()}
+    bracket = {name: kept.pop(name) for name in ("multipliers", "upper", "lower", "gap")}
     return replace(
         verdict,
-        W=kept(W, torch.nan),
-        sigma=kept(sigma, torch.nan),
-        certificate=certificate,
+        **kept,
+        certificate=replace(
+            proof,
+            **bracket,
+            ray=torch.where(ray_exact[:, None], ray, torch.nan),
+            ray_ratio=torch.where(ray_exact, proof.ray_ratio, 0.0),
+        ),
         status=tuple(
             status if proved[status][b] else SvmStatus.undecided
             for b, status in enumerate(verdict.statuses)
         ),
-        min_margin=torch.where(found & ~exact, -torch.inf, verdict.min_margin),
-        kappa=kept(verdict.kappa, torch.inf),
-        rank=kept(verdict.rank, -1),
-        rank_bound=kept(verdict.rank_bound, -1),
+        min_margin=torch.where(proof.upper.isfinite() & ~exact, -torch.inf, verdict.min_margin),
     )
 
 
@@ -130,10 +136,10 @@ def _ray(ray: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         return ray, torch.ones_like(used[:, 0])
     size = torch.where(used, rows + exponent_of(ray), torch.iinfo(rows.dtype).min)
     exponent = torch.where(used, rows - size.amax(dim=1, keepdim=True), 0)
-    given = times_power(ray, exponent)
-    exact = _same(ray, times_power(given, -exponent), 0.0)
-    total = given.abs().nansum(dim=1, keepdim=True)
-    return given / torch.where(total > 0, total, 1.0), exact
+    scaled = times_power(ray, exponent)
+    exact = _same(ray, times_power(scaled, -exponent), 0.0)
+    total = scaled.abs().nansum(dim=1, keepdim=True)
+    return scaled / torch.where(total > 0, total, 1.0), exact
 
 
 def _same(x: Tensor, y: Tensor, tolerance: float) -> Tensor:
@@ -178,17 +184,22 @@ def coordinates(rows: Tensor) -> Tensor:
     return rows @ basis(rows)
 
 
-def in_span(method: Method, problem: SvmProblem) -> Candidate:
-    """Return the candidate W = P_d W' P_z^T, W' by `method` on span(d_k) x span(z_k) if wide."""
-    if not is_thin(problem.Z):
-        return method(problem)
-    P_z, D, P_d = basis(problem.Z), problem.D, None
-    if is_thin(D, WIDE) and is_thin(problem.Z, WIDE):
-        P_d = basis(D)
-        D = D @ P_d
-    found = method(replace(problem, D=D, Z=problem.Z @ P_z))
-    W = found.W if P_d is None else P_d @ found.W
-    return found._replace(W=W @ P_z.mT)
+def in_span(method: Method, always: bool, problem: SvmProblem) -> Candidate:
+    """Return the candidate W = P_d W' P_z^T, W' by `method` on span(d_k) x span(z_k) if wide.
+
+    Or, with `always`, if there are fewer rows, or queries, than dimensions.
+    """
+
+    def span(vectors: Tensor, many: int) -> Tensor | None:
+        few = vectors.shape[1] < vectors.shape[2] if always else is_thin(vectors, many)
+        return basis(vectors) if few and problem.shape is None else None
+
+    P_d, P_z = span(problem.D, WIDE), span(problem.Z, MANY)
+    D = problem.D if P_d is None else problem.D @ P_d
+    Z = problem.Z if P_z is None else problem.Z @ P_z
+    candidate = method(replace(problem, D=D, Z=Z))
+    W = candidate.W if P_d is None else P_d @ candidate.W
+    return candidate._replace(W=W if P_z is None else W @ P_z.mT)
 
 
 def spectrum(W: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:

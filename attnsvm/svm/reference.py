@@ -4,7 +4,6 @@ Used only for checks and comparisons. CVXPY is imported on first use.
 """
 
 import functools
-import math
 import operator
 import warnings
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from attnsvm.display.pace import each
-from attnsvm.norm import Entrywise, Hybrid, Norm, norm_of
+from attnsvm.norm import Norm, norm_of
 from attnsvm.svm.problem import SvmProblem
 from attnsvm.svm.solution import Candidate, SvmStatus
 
@@ -44,14 +43,14 @@ def solutions(problem: SvmProblem, norm: str | Norm, **options: Any) -> list[Ref
     Options are those of CVXPY: `solver`, by default its choice, and the tolerances of that solver.
     """
     instances = each("instance", range(problem.B))
-    return [_solve_one(problem, b, norm_of(norm), options) for b in instances]
+    return [_solve_instance(problem, b, norm_of(norm), options) for b in instances]
 
 
 def candidates(problem: SvmProblem, norm: str | Norm, **options: Any) -> Candidate:
     """Return W and multipliers of `solutions`; CVXPY returns no ray."""
-    found = solutions(problem, norm, **options)
-    W = torch.from_numpy(np.stack([one.W for one in found]))
-    a = torch.from_numpy(np.stack([one.multipliers for one in found]))
+    results = solutions(problem, norm, **options)
+    W = torch.from_numpy(np.stack([result.W for result in results]))
+    a = torch.from_numpy(np.stack([result.multipliers for result in results]))
     return Candidate(W, a, torch.full_like(a, torch.nan))
 
 
@@ -66,7 +65,7 @@ def published_rank(W: Array) -> int:
     return int((np.linalg.svd(W, compute_uv=False) > PUBLISHED_THRESHOLD).sum())
 
 
-def _solve_one(
+def _solve_instance(
     problem: SvmProblem, b: int, norm: Norm, options: dict[str, Any]
 ) -> ReferenceSolution:
     import cvxpy as cp
@@ -82,18 +81,18 @@ def _solve_one(
         warnings.simplefilter("ignore")  # "inaccurate" is also in the status
         try:
             program.solve(warm_start=False, **options)
-            said = program.status
+            status = program.status
         except (cp.SolverError, cp.DCPError, MemoryError):  # too large, or p is 1 when rounded
-            said = "solver_error"
-    W = variable.value if said != "solver_error" else None
+            status = "solver_error"
+    W = variable.value if status != "solver_error" else None
     a = np.zeros(problem.N)
     if W is not None:
         for (_, _, constraint), chosen in zip(groups, rows, strict=True):
             a[chosen] = constraint.dual_value
     return ReferenceSolution(
         W=np.full(problem.size, np.nan) if W is None else np.asarray(W),
-        status=PROVED.get(said, SvmStatus.undecided),
-        cvxpy_status=said,
+        status=PROVED.get(status, SvmStatus.undecided),
+        cvxpy_status=status,
         objective=float(program.value) if W is not None else np.inf,
         multipliers=a,
     )
@@ -116,22 +115,6 @@ def _program(
             G, h = cp.Parameter((count, size[0] * size[1])), cp.Parameter(count)
             groups.append((G, h, relation(h, G @ cp.vec(W, order="C"))))
     problem = cp.Problem(
-        cp.Minimize(expression(norm, W)), [constraint for _, _, constraint in groups]
+        cp.Minimize(norm.expression(W)), [constraint for _, _, constraint in groups]
     )
     return problem, W, groups
-
-
-def expression(norm: Norm, W: Any) -> Any:
-    """Return norm(W) as an expression of CVXPY; a norm of one's own has a method `expression`."""
-    import cvxpy as cp
-
-    if hasattr(norm, "expression"):
-        return norm.expression(W)
-    if isinstance(norm, Hybrid):
-        return cp.max(cp.hstack([expression(part, block) for part, block in norm.blocks(W)]))
-    if isinstance(norm, Entrywise):
-        return cp.norm(cp.vec(W, order="C"), "inf" if norm.p == math.inf else norm.p)
-    kinds = {"nuclear": "nuc", "frobenius": "fro", "spectral": 2}
-    if norm.name not in kinds:
-        raise ValueError(f"norm={norm.name}: CVXPY does not know it; must have `expression(W)`")
-    return cp.norm(W, kinds[norm.name])

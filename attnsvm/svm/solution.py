@@ -218,10 +218,10 @@ class SvmSolution(Summarized, Verdict[ArrayT]):
         rows = (problem.kind[0] != PADDING).cpu()
         sample = torch.arange(problem.N) // (problem.N // problem.n)
         norm = torch.as_tensor(self.objective).reshape(-1)[at].item()
-        told = f", {self.norm} norm {norm:.6g}" if math.isfinite(norm) else ""
+        text = f", {self.norm} norm {norm:.6g}" if math.isfinite(norm) else ""
         return margins(
             ax,
-            f"{status.value}{told}",
+            f"{status.value}{text}",
             sample=sample[rows].numpy(),
             margin=problem.margins(W)[0].cpu()[rows].numpy(),
             equality=problem.equality[0].cpu()[rows].numpy(),
@@ -234,11 +234,11 @@ ResultT = TypeVar("ResultT", bound=Any)
 
 def over_fields(function: Callable[..., Any], *results: ResultT) -> ResultT:
     """Return a result whose arrays and tuples, nested ones too, are `function` of those given."""
-    made: dict[str, Any] = {}
+    changed: dict[str, Any] = {}
     for name in (f.name for f in fields(results[0])):
         values = [getattr(result, name) for result in results]
         if isinstance(values[0], Tensor | ndarray | tuple):
-            made[name] = function(*values)
+            changed[name] = function(*values)
         elif isinstance(values[0], Certificate):
-            made[name] = over_fields(function, *values)
-    return replace(results[0], **made)
+            changed[name] = over_fields(function, *values)
+    return replace(results[0], **changed)

@@ -18,15 +18,16 @@ from torch import Tensor
 from attnsvm.config.names import keywords_checked
 from attnsvm.display.pace import doing
 from attnsvm.linalg import own_settings, tensor_of
-from attnsvm.norm import Norm, Schatten, norm_of
+from attnsvm.norm import Norm, norm_of
 from attnsvm.svm import interior_point
 from attnsvm.svm.certificate import certify
 from attnsvm.svm.frobenius import least_norm
-from attnsvm.svm.interior_point import LARGE, cones, constraint_generation
-from attnsvm.svm.problem import SvmProblem, finite_part, multi_token, single_token
+from attnsvm.svm.interior_point import LARGE, constraint_generation
+from attnsvm.svm.problem import SvmProblem
 from attnsvm.svm.rank_constrained import of_rank
 from attnsvm.svm.reduction import WIDE, in_span, to_canonical, to_given
 from attnsvm.svm.solution import ArrayT, Candidate, Judge, Method, SvmSolution, Verdict, over_fields
+from attnsvm.svm.tokens import finite_part, multi_token, single_token
 from attnsvm.svm.tolerances import ACTIVE, GAP, RANK_TOLERANCE, ROUNDING
 from attnsvm.svm.weighted import weighted, with_margins, with_offsets
 
@@ -93,18 +94,18 @@ def solve_svm(
         Wrong shapes or types, NaN or Inf, a selected token that the mask excludes; both margins and
         offsets, or one of offsets and ratio without the other.
     """
-    given = Given(X)
-    problem, T = _single_token(given, X, Z, selected, mask)
+    inputs = Inputs(X)
+    problem, T = _single_token(inputs, X, Z, selected, mask)
     if (offsets is None) != (ratio is None):
         raise ValueError(f"{'offsets' if offsets is None else 'ratio'}: must be given, too")
     if margins is not None and offsets is not None:
         raise ValueError("margins: must not be given together with offsets")
     if margins is not None:
-        problem = with_margins(problem, given.real("margins", margins))
+        problem = with_margins(problem, inputs.real("margins", margins))
     if offsets is not None:
-        gamma = given.real("offsets", offsets)
-        problem = with_offsets(problem, gamma, given.number("ratio", ratio))
-    return given.back(solve(problem, norm, T, gap, rank_tolerance))
+        gamma = inputs.real("offsets", offsets)
+        problem = with_offsets(problem, gamma, inputs.number("ratio", ratio))
+    return inputs.back(solve(problem, norm, T, gap, rank_tolerance))
 
 
 @keywords_checked
@@ -133,15 +134,15 @@ def solve_gen_svm(
     log_softmax : (B, n, T)
         log s_it, read inside O_i only.
     """
-    given = Given(X)
-    tokens, queries = given.real("X", X), given.real("Z", Z)
-    sets, admissible = given.batch("attended", attended), given.batch("mask", mask, optional=True)
+    inputs = Inputs(X)
+    tokens, queries = inputs.real("X", X), inputs.real("Z", Z)
+    sets, admissible = inputs.batch("attended", attended), inputs.batch("mask", mask, optional=True)
     problems = (
-        finite_part(tokens, queries, sets, given.real("log_softmax", log_softmax), admissible),
+        finite_part(tokens, queries, sets, inputs.real("log_softmax", log_softmax), admissible),
         multi_token(tokens, queries, sets, admissible),
     )
     T = tokens.shape[2]
-    fin, mm = (given.back(solve(p, norm, T, gap, rank_tolerance)) for p in problems)
+    fin, mm = (inputs.back(solve(p, norm, T, gap, rank_tolerance)) for p in problems)
     return fin, mm
 
 
@@ -181,20 +182,22 @@ def solve_rank_constrained(
     ValueError
         As in `solve_svm`, or m is not between 1 and d.
     """
-    given = Given(X)
-    problem, T = _single_token(given, X, Z, selected, mask)
+    inputs = Inputs(X)
+    problem, T = _single_token(inputs, X, Z, selected, mask)
     if type(m) is not int or not 1 <= m <= problem.d:
         raise ValueError(f"m={m!r}: must be an integer >= 1 and <= d={problem.d}")
-    return given.back(solve(problem, "nuclear", T, gap, rank_tolerance, m))
+    return inputs.back(solve(problem, "nuclear", T, gap, rank_tolerance, m))
 
 
-def _single_token(given: Given, X: Any, Z: Any, selected: Any, mask: Any) -> tuple[SvmProblem, int]:
+def _single_token(
+    inputs: Inputs, X: Any, Z: Any, selected: Any, mask: Any
+) -> tuple[SvmProblem, int]:
     """Return the problem and the number of tokens."""
-    X, Z, selected = given.real("X", X), given.real("Z", Z), given.batch("selected", selected)
-    return single_token(X, Z, selected, given.batch("mask", mask, optional=True)), X.shape[2]
+    X, Z, selected = inputs.real("X", X), inputs.real("Z", Z), inputs.batch("selected", selected)
+    return single_token(X, Z, selected, inputs.batch("mask", mask, optional=True)), X.shape[2]
 
 
-class Given:
+class Inputs:
     """Array type, device and batch axis of the user's input; results get the same.
 
     The first array, `name`, has `ndim` axes if of a single instance.
@@ -206,7 +209,7 @@ class Given:
         self.single = self._tensor(name, X).ndim == ndim
 
     def batch(self, name: str, array: Any, optional: bool = False) -> Any:
-        """Return the array as a batched tensor; None where an optional one is not given."""
+        """Return the array as a batched tensor; None where an optional one is not inputs."""
         if array is None and optional:
             return None
         tensor = self._tensor(name, array)
@@ -243,17 +246,12 @@ def method_of(norm: Norm, rows: int, d: int) -> Method:
 
     Entry-wise norms change with the basis, so that many dimensions remain many.
     """
-    wide = d >= WIDE and bool(cones(norm)) and not _is_rotated(norm)
+    wide = d >= WIDE and bool(norm.path()) and not norm.rotation_invariant
     large = rows >= LARGE or wide
-    if norm.name == "frobenius":
+    if norm.is_hilbert:
         by_rows = partial(constraint_generation, norm=norm) if large else least_norm
         return partial(interior_point.decided, by_rows)
     return partial(constraint_generation if large else interior_point.solve, norm=norm)
-
-
-def _is_rotated(norm: Norm) -> bool:
-    """Whether orthogonal changes of the two bases leave the norm as it is."""
-    return isinstance(norm, Schatten) or norm.name == "frobenius"
 
 
 @own_settings()
@@ -278,10 +276,11 @@ def solve(
     scaled, units = to_canonical(problem)
     method = method_of(norm, scaled.N, scaled.d)
     judge = partial(certify, norm=norm, gap=gap, rank_tolerance=rank_tolerance)
+    if norm.rotation_invariant:
+        method = partial(in_span, method, not norm.is_hilbert)
     if m is not None and m < problem.d:
-        method = partial(of_rank, m=m, relaxation=method, judge=judge)
-    if _is_rotated(norm):
-        method = partial(in_span, method)
+        ranked = partial(of_rank, m=m, relaxation=method, judge=judge)
+        method = partial(in_span, ranked, False)
     method = partial(weighted, method, norm)
     with doing(f"{norm.name} SVM"), np.errstate(all="ignore"):
         verdict = _isolated(scaled, method, judge)

@@ -74,19 +74,19 @@ def weighted(method: Method, norm: Norm, problem: SvmProblem) -> Candidate:
     one for every norm(W).
     """
     if problem.relief is None:
-        found = method(problem)
-        index = problem.blurred(found.W).any(dim=1).nonzero()[:, 0]
+        candidate = method(problem)
+        index = problem.blurred(candidate.W).any(dim=1).nonzero()[:, 0]
         if index.numel():
             part = problem.take(index)
-            found.W[index] = part.lifted(found.W[index], method(part.plain).W)
-        return found
+            candidate.W[index] = part.lifted(candidate.W[index], method(part.plain).W)
+        return candidate
     plain = method(problem.plain)
     W, a = plain.W.clone(), plain.multipliers.clone()
     ray = torch.full_like(a, torch.nan)
     upper, lower = bounds(problem, W, a, norm)
     margins = torch.where(problem.inequality, problem.margins(W), torch.inf)
     level = torch.where(margins.amin(dim=1) > 0, lower, torch.inf)
-    enough = TIGHT if norm.name == "frobenius" else CONVERGED_GAP
+    enough = TIGHT if norm.is_hilbert else CONVERGED_GAP
     at = torch.arange(problem.B, device=W.device)
     for _ in range(ROUNDS):
         at = at[~(upper[at] <= (1 + enough) * lower[at])]
@@ -94,18 +94,18 @@ def weighted(method: Method, norm: Norm, problem: SvmProblem) -> Candidate:
             break
         part = problem.take(at)
         fixed = part.at(level[at])
-        found = method(fixed)
+        candidate = method(fixed)
         clipped, lift = level[at].isinf(), plain.W[at]
         if (
             clipped.any() and fixed.slight.any()
         ):  # no W separates all rows; one may separate the rest
             lift = torch.where(clipped[:, None, None], method(fixed.plain).W, lift)
-        V = fixed.lifted(found.W, lift)
-        above, below = bounds(part, V, found.multipliers, norm)
-        ray[at] = torch.where(clipped[:, None], found.ray, ray[at])
+        V = fixed.lifted(candidate.W, lift)
+        above, below = bounds(part, V, candidate.multipliers, norm)
+        ray[at] = torch.where(clipped[:, None], candidate.ray, ray[at])
         nearer, higher = above < upper[at], below > lower[at]
         W[at[nearer]], upper[at[nearer]] = V[nearer], above[nearer]
-        a[at[higher]], lower[at[higher]] = found.multipliers[higher], below[higher]
+        a[at[higher]], lower[at[higher]] = candidate.multipliers[higher], below[higher]
         at = at[higher]
         level[at] = lower[at]
     return Candidate(W, a, ray)

@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from attnsvm.norm import SMALL, Entrywise
+from attnsvm.linalg.decompositions import JACOBI as SMALL
+from attnsvm.norm import Entrywise
 from attnsvm.svm import (
     single_token,
     solve,

@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from attnsvm.norm import norm_of
-from attnsvm.svm import solve, solve_gen_svm, solve_svm
+from attnsvm.svm import multi_token, single_token, solve, solve_gen_svm, solve_svm
 from attnsvm.svm.certificate import certify, check_ray
-from attnsvm.svm.problem import multi_token, single_token
 from attnsvm.svm.solution import Candidate
 from attnsvm.svm.solve import method_of
 from attnsvm.verify import verify

@@ -15,9 +15,9 @@ from torch import Tensor
 from attnsvm.linalg import EPS
 from attnsvm.linalg.jit import compiled, subroutine
 from attnsvm.linalg.simd.arithmetic import any_lane, maximum, sqrt, where
-from attnsvm.linalg.simd.array import LaneArray, reshaped
+from attnsvm.linalg.simd.array import LaneArray
 from attnsvm.linalg.simd.blocks import blocks_of, of_blocks
-from attnsvm.linalg.simd.matmul import add, inner, rescale
+from attnsvm.linalg.simd.matmul import inner, rescale
 
 SWEEPS = 30
 """Largest number of sweeps over all pairs of columns; about six are needed."""
@@ -86,60 +86,6 @@ def _mix(x: LaneArray, y: LaneArray, xx: Any, xy: Any, yx: Any, yy: Any) -> None
     """Write x <- xx x + xy y and y <- yx x + yy y."""
     for i in range(len(x)):
         x[i], y[i] = xx * x[i] + xy * y[i], yx * x[i] + yy * y[i]
-
-
-@subroutine
-def full_svd(C: LaneArray, U: LaneArray, V: LaneArray, sigma: LaneArray, work: Any) -> None:
-    """Write orthogonal U and V and sigma (r,) of C = U diag(sigma) V^T, C (p, q), r = min(p, q).
-
-    U (p, p) and V (q, q) are written one column after the other. `work` is a vector of p q entries
-    and two of r.
-    """
-    A, weights, flips = work
-    p, q = C.shape
-    if p >= q:
-        columns = reshaped(A, (q, p))
-        for i in range(p):
-            for j in range(q):
-                columns[j, i] = C[i, j]
-        svd_columns(columns, V, sigma)
-        _complete(columns, U, weights, flips)
-    else:
-        columns = reshaped(A, (p, q))
-        columns[:] = C
-        svd_columns(columns, U, sigma)
-        _complete(columns, V, weights, flips)
-
-
-@subroutine
-def _complete(A: LaneArray, Q: LaneArray, weights: LaneArray, flips: LaneArray) -> None:
-    """Write p orthonormal columns Q (p, p), the first q of them those of A, which are unit or zero.
-
-    By Householder's reflections I - w v v^T, which overwrite A (q, p). Where a column of A is zero,
-    so are those after it.
-    """
-    q, p = A.shape
-    for j in range(q):
-        v = A[j, j:]
-        size = sqrt(inner(v, v))
-        sign = where(v[0] < 0, -1, 1)
-        weights[j] = where(size > 0.5, 1 / (size * (size + abs(v[0]))), 0)
-        flips[j] = where(size > 0.5, -sign, 1)
-        v[0] += sign * size
-        for k in range(j + 1, q):
-            _reflect(v, weights[j], A[k, j:])
-    _identity(Q)
-    for j in range(q - 1, -1, -1):
-        for k in range(j, p):
-            _reflect(A[j, j:], weights[j], Q[k, j:])
-    for j in range(q):
-        rescale(Q[j], flips[j])
-
-
-@njit(inline="always")
-def _reflect(v: LaneArray, weight: Any, x: LaneArray) -> None:
-    """Write x <- x - w v v^T x."""
-    add(x, v, -weight * inner(v, x))
 
 
 @compiled("singular value decomposition", "2 s", nogil=True, error_model="numpy")

@@ -48,8 +48,7 @@ def least_norm(problem: SvmProblem) -> Candidate:
         rows = problem.take(left)
         for k, b in enumerate(each("instance", left.tolist())):
             arrays = (rows.D[k], rows.queries[k], rows.h[k], rows.kind[k])
-            found = _from_rows(*(t.numpy() for t in arrays))
-            w, a[b], ray[b] = (torch.from_numpy(x) for x in found)
+            w, a[b], ray[b] = map(torch.from_numpy, _from_rows(*(t.numpy() for t in arrays)))
             W[b] = w.reshape(W.shape[1:])
     return Candidate(W.to(device), a.to(device), ray.to(device))
 
@@ -59,10 +58,10 @@ def from_gram(problem: SvmProblem) -> tuple[Tensor, Tensor]:
     (B, N), D, Z = problem.h.shape, problem.D, problem.Z
     arrays = [x.cpu().numpy() for x in (D @ D.mT, Z @ Z.mT, problem.h, problem.kind)]
 
-    def found(first: int, end: int) -> tuple[Array, NDArray[np.bool_]]:
+    def part(first: int, end: int) -> tuple[Array, NDArray[np.bool_]]:
         return active_set.solve_each(*(x[first:end] for x in arrays))
 
-    a, optimal = map(np.concatenate, zip(*in_parts(found, B, B * N**3 // SHARED), strict=True))
+    a, optimal = map(np.concatenate, zip(*in_parts(part, B, B * N**3 // SHARED), strict=True))
     return torch.from_numpy(a).to(D.device), torch.from_numpy(optimal).to(D.device)
 
 

@@ -87,9 +87,19 @@ def power_of_two(x: float, root: int) -> float:
 
 @subroutine(fastmath=REORDERED)
 def active_set(
-    A: Array, h: Array, kind: NDArray[np.int8], L: Array, V: Array, y: Array, u: Array, s: Array,
-    w: Array, support: Integers, old: Integers, barred: NDArray[np.bool_],
-) -> int:  # fmt: skip
+    A: Array,
+    h: Array,
+    kind: NDArray[np.int8],
+    L: Array,
+    V: Array,
+    y: Array,
+    u: Array,
+    s: Array,
+    w: Array,
+    support: Integers,
+    old: Integers,
+    barred: NDArray[np.bool_],
+) -> int:
     """Write the support of the solution of A u = h; return its size, 0 if the method fails.
 
     All others but `kind` are work arrays; `barred` says which rows must not enter at first. `w` is
@@ -175,9 +185,20 @@ def _least(s: Array, first: int, end: int) -> float:
 
 @subroutine(fastmath=REORDERED)
 def retreat(
-    A: Array, h: Array, L: Array, V: Array, y: Array, w: Array, support: Integers, old: Integers,
-    u: Array, s: Array, fixed: int, m: int, barred: NDArray[np.bool_],
-) -> int:  # fmt: skip
+    A: Array,
+    h: Array,
+    L: Array,
+    V: Array,
+    y: Array,
+    w: Array,
+    support: Integers,
+    old: Integers,
+    u: Array,
+    s: Array,
+    fixed: int,
+    m: int,
+    barred: NDArray[np.bool_],
+) -> int:
     """Move u towards s until a multiplier vanishes, drop those that do; return the new size."""
     step, leaving = 1.0, -1
     for j in range(fixed, m):
@@ -205,9 +226,18 @@ def retreat(
 
 @subroutine(fastmath=REORDERED)
 def solve_on_support(
-    K: Array, h: Array, kind: NDArray[np.int8], L: Array, y: Array, u: Array, s: Array,
-    margins: Array, support: Integers, m: int, a: Array,
-) -> bool:  # fmt: skip
+    K: Array,
+    h: Array,
+    kind: NDArray[np.int8],
+    L: Array,
+    y: Array,
+    u: Array,
+    s: Array,
+    margins: Array,
+    support: Integers,
+    m: int,
+    a: Array,
+) -> bool:
     """Set a from K_PP a_P = h_P, refined once; return whether its bracket is tight.
 
     With A = K + h h^T, A u = h and A x = r,  K^{-1} r = x + u h^T x / (1 - h^T u).

@@ -53,13 +53,12 @@ def by_blocks(problem: SvmProblem) -> Candidate:
     rows = problem.kind[0] != PADDING
     for g in set(group[rows].tolist()):
         index = (rows & (group == g)).nonzero()[:, 0]
-        part = problem.restrict(index)
-        found = by_pivoting(part)
-        if found.ray.isfinite().all():
-            ray = torch.zeros_like(a).index_copy(1, index, found.ray)
-            return Candidate(found.W, torch.full_like(a, torch.nan), ray)
-        W += found.W
-        a[:, index] = found.multipliers
+        part = by_pivoting(problem.restrict(index))
+        if part.ray.isfinite().all():
+            ray = torch.zeros_like(a).index_copy(1, index, part.ray)
+            return Candidate(part.W, torch.full_like(a, torch.nan), ray)
+        W += part.W
+        a[:, index] = part.multipliers
     return Candidate(W, a, torch.full_like(a, torch.nan))
 
 

@@ -1,15 +1,7 @@
-"""Norms other than Frobenius: one predictor-corrector method, and a file for the cone of each.
+"""Norms other than Frobenius, by the interior-point method of `attnsvm.norm.cone`.
 
-`loop` has the method; `nuclear`, `spectral`, `linear` (max, l1) and `power` (l_p, Schatten p) the
-cones; `rows` the rows of one instance and their algebra, `kernels` what the compiled methods
-for eight instances at a time share; `solver` chooses, generates the constraints of many rows, and
-finishes by `face` what rounding leaves open.
+`solver` starts it at the Frobenius solution, generates the constraints of many rows, and finishes
+by `face` what rounding leaves open.
 """
 
-from attnsvm.svm.interior_point.solver import (
-    LARGE,
-    cones,
-    constraint_generation,
-    decided,
-    solve,
-)
+from attnsvm.svm.interior_point.solver import LARGE, constraint_generation, decided, solve

@@ -15,7 +15,6 @@ solution.
 """
 
 import itertools
-import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -23,7 +22,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnsvm.norm import Entrywise, Norm, Schatten
+from attnsvm.norm import Norm
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -42,8 +41,6 @@ GUESSES = tuple(itertools.product((1.0, 1e-2, 1e2, 1e-4), (1e-13, 1e-8)))
 
 MOST_ENTRIES = 1200
 """Most unknowns of the equations: with more they are too expensive."""
-
-HALVINGS = 200
 
 
 class Rows(NamedTuple):
@@ -88,7 +85,7 @@ def polish(rows: Rows, W: Array, a: Array, norm: Norm) -> Iterator[tuple[Array, 
             if not (np.isfinite(X_new).all() and np.isfinite(y).all()):
                 break
             moved, X = np.abs(X_new - X).max() / np.abs(X).max(), X_new
-            V = proximal(X, tau, norm).V
+            V = norm.prox(X, tau).V
             if not V.any():
                 break
             settled = moved < SETTLED
@@ -106,7 +103,7 @@ def _step(
     rows: Rows, active: Mask, X: Array, a: Array, tau: float, cut: float, norm: Norm
 ) -> tuple[Array, Array]:
     """Return X and a after a Newton step on the active rows."""
-    V, E, slopes = proximal(X, tau, norm)
+    V, E, slopes = norm.prox(X, tau)
     y = np.where(active, a, 0.0)
     G = rows.A[active].reshape(int(active.sum()), -1)
     rest = (V + tau * rows.combine(y) - X).ravel()
@@ -120,85 +117,3 @@ def _step(
     outside = rest + tau * (step[k:] @ G)
     dX = E @ step[:k] + outside - E @ (E.T @ outside)
     return X + dX.reshape(X.shape), y
-
-
-class Proximal(NamedTuple):
-    """V = prox(X), and its derivative E diag(slopes) E^T with orthonormal E (p q, k)."""
-
-    V: Array
-    E: Array
-    slopes: Array
-
-
-def proximal(X: Array, tau: float, norm: Norm) -> Proximal:
-    """Return the minimiser of tau norm(V) + ||V - X||_F^2 / 2 and its derivative."""
-    if isinstance(norm, Entrywise):
-        x = np.abs(X).ravel()
-        v, slope, bound = _of_values(x, tau, norm.p)
-        sign = np.where(X.ravel() < 0, -1.0, 1.0)
-        kept = slope > 0
-        E, slopes = np.eye(x.size)[:, kept], slope[kept]
-        if bound.any():
-            E = np.column_stack([E, np.where(bound, sign, 0.0) / math.sqrt(bound.sum())])
-            slopes = np.append(slopes, 1.0)
-        return Proximal((sign * v).reshape(X.shape), E, slopes)
-    assert isinstance(norm, Schatten)
-    return _of_singular_values(X, tau, norm.p)
-
-
-def _of_singular_values(X: Array, tau: float, p: float) -> Proximal:
-    """Return prox(X) = U diag(v) V^T: the parts (X_ij +- X_ji) / sqrt(2) are eigenvectors."""
-    U, x, Vt = np.linalg.svd(X)
-    v, slope, bound = _of_values(x, tau, p)
-    r, shape = len(x), X.shape
-    long_x, long_v, long_slope = (np.append(y, np.zeros(max(shape) - r)) for y in (x, v, slope))
-    rows, columns = (np.arange(n) for n in shape)
-    i, j = rows[:, None], columns[None, :]
-    tiny = max(float(x[0]), 1e-300) * 1e-12
-    plus = (long_v[i] + long_v[j]) / np.maximum(long_x[i] + long_x[j], tiny)
-    apart = np.abs(long_x[i] - long_x[j])
-    mean = 0.5 * (long_slope[i] + long_slope[j])
-    minus = np.where(
-        apart > 1e-9 * x[0],
-        (long_v[i] - long_v[j]) / np.where(apart > 0, long_x[i] - long_x[j], 1.0),
-        mean,
-    )
-    square = (i < r) & (j < r)
-    values = np.where(square, np.where(i < j, minus, plus), plus)
-    values[np.arange(r), np.arange(r)] = slope
-    kept = np.argwhere(values > 1e-15)
-    E = np.zeros((len(kept) + bool(bound.any()), *shape))
-    for e, (k, l) in enumerate(kept):
-        if k == l or k >= r or l >= r:
-            E[e, k, l] = 1.0
-        else:
-            E[e, k, l], E[e, l, k] = math.sqrt(0.5), math.sqrt(0.5) * (1 if k < l else -1)
-    slopes = values[kept[:, 0], kept[:, 1]]
-    if bound.any():
-        E[-1, np.arange(r), np.arange(r)] = bound / math.sqrt(bound.sum())
-        slopes = np.append(slopes, 1.0)
-    E = np.einsum("ab,ebc,cd->ead", U, E, Vt, optimize=True)
-    return Proximal((U[:, :r] * v) @ Vt[:r], E.reshape(len(E), X.size).T, slopes)
-
-
-def _of_values(x: Array, tau: float, p: float) -> tuple[Array, Array, Mask]:
-    """Return prox of absolute values x, its slopes, and which are at the bound (p = inf).
-
-    The slope of those at the bound is zero but along (1, ..., 1), where it is one.
-    """
-    nothing = np.zeros(len(x), dtype=bool)
-    if p == 1:
-        return np.maximum(x - tau, 0.0), (x > tau).astype(float), nothing
-    if p == math.inf:
-        ordered = np.sort(x)[::-1]
-        levels = (np.cumsum(ordered) - tau) / np.arange(1, len(x) + 1)
-        t = max(float(levels[np.flatnonzero(ordered >= levels)[-1]]), 0.0)
-        bound = x > t
-        return np.minimum(x, t), (~bound).astype(float), bound
-    low, high = np.zeros(len(x)), x.copy()
-    for _ in range(HALVINGS):
-        middle = 0.5 * (low + high)
-        above = middle + tau * middle ** (p - 1) > x
-        low, high = np.where(above, low, middle), np.where(above, middle, high)
-    steepness = tau * (p - 1) * np.maximum(high, 1e-200) ** (p - 2)
-    return high, 1 / (1 + steepness), nothing

@@ -13,8 +13,7 @@ working set and nearly active ones enter. Then rows only enter: those that W vio
 """
 
 import itertools
-import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -23,42 +22,19 @@ import torch
 from torch import Tensor
 
 from attnsvm.display.pace import each
-from attnsvm.norm import Entrywise, Norm, Schatten, norm_of
+from attnsvm.linalg.decompositions import largest
+from attnsvm.norm import Norm, norm_of
+from attnsvm.norm.cone import Best, Cone, follow
+from attnsvm.norm.rows import DenseRows, FactoredRows, Rows
 from attnsvm.svm import reference
 from attnsvm.svm.certificate import bounds, check_ray
 from attnsvm.svm.equalities import independent_equalities, restoring
 from attnsvm.svm.frobenius import least_norm
 from attnsvm.svm.frobenius.pivoting import ENTERING, by_blocks, grown, most_violated
 from attnsvm.svm.interior_point import face
-from attnsvm.svm.interior_point.kernels import best_of_blocks
-from attnsvm.svm.interior_point.linear import Linear
-from attnsvm.svm.interior_point.loop import Best, Cone, follow
-from attnsvm.svm.interior_point.nuclear import Nuclear
-from attnsvm.svm.interior_point.power import Power, stages
-from attnsvm.svm.interior_point.rows import DenseRows, Rows, largest, rows_for
-from attnsvm.svm.interior_point.spectral import Spectral
-from attnsvm.svm.problem import EQUALITY, PADDING, SvmProblem, power_of_two
-from attnsvm.svm.reduction import basis
+from attnsvm.svm.problem import EQUALITY, INEQUALITY, PADDING, SvmProblem, power_of_two
 from attnsvm.svm.solution import Candidate, Method
 from attnsvm.svm.tolerances import CONVERGED_GAP, CONVERGED_GAP_LARGE, RAY_RATIO
-
-CLARABEL = {"solver": "CLARABEL", "tol_gap_abs": 1e-11, "tol_gap_rel": 1e-11, "tol_feas": 1e-11}
-FIRST_ORDER = {"solver": "SCS", "eps": 1e-12, "max_iters": 20000}
-"""For a norm without cones: slow, but it keeps digits where Clarabel loses them."""
-
-TOLERANCES = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
-SIMPLEX = {"solver": "SCIPY", "scipy_options": {"method": "highs-ds", **TOLERANCES}}
-
-
-def cones(norm: Norm) -> list[Cone[Any]]:
-    """Return the cones whose solutions lead to that of the norm; none for a norm of one's own."""
-    if type(norm) is Schatten and norm.p in (1, math.inf):
-        return [Nuclear(norm) if norm.p == 1 else Spectral(norm)]
-    if type(norm) is Entrywise and norm.p in (1, math.inf):
-        return [Linear(norm)]
-    if type(norm) is Entrywise or type(norm) is Schatten:
-        return [Power(type(norm)(p)) for p in stages(norm.p)]
-    return []
 
 
 def solve(problem: SvmProblem, norm: Norm) -> Candidate:
@@ -71,13 +47,12 @@ def solve(problem: SvmProblem, norm: Norm) -> Candidate:
     index = (known & (margins.amin(dim=1) > 0)).nonzero()[:, 0]
     if index.numel():
         part = problem.take(index)
-        plain = least_norm(part.plain).W.cpu() if part.slight.any() else start.W[index].cpu()
+        plain = least_norm(part.plain).W if part.slight.any() else start.W[index]
         part, rows = part.first_rows(int(part.most_rows().max()))
-        part, y = part.to("cpu"), start.multipliers[index].gather(1, rows)
-        found = followed(part, start.W[index].cpu(), y.cpu(), norm)
-        W_part, a_part = improved(part, *found, norm, plain)
-        W[index] = W_part.to(W)
-        a[index] = torch.zeros_like(a[index]).scatter(1, rows, a_part.to(a))
+        y = start.multipliers[index].gather(1, rows)
+        near = followed(part, start.W[index], y, norm)
+        W[index], of_part = improved(part, *near, norm, plain)
+        a[index] = torch.zeros_like(a[index]).scatter(1, rows, of_part)
     return Candidate(W, a, start.ray)
 
 
@@ -86,22 +61,58 @@ def _clear(problem: SvmProblem, W: Tensor) -> Tensor:
     return problem.separating & ~problem.faint(W)
 
 
+PART = 2**21
+"""Entries of the normal equations of a part of the batch: they fit the cache."""
+
+
 def followed(problem: SvmProblem, W: Tensor, a: Tensor, norm: Norm) -> tuple[Tensor, Tensor]:
-    """Return W and multipliers of the method from Frobenius solutions; dense rows one by one."""
-    rows = _rows(problem, W, norm, torch.arange(problem.N))
-    dense = isinstance(rows, DenseRows)
-    if dense and problem.B > 1:
-        ones = [slice(b, b + 1) for b in range(problem.B)]
-        found = [followed(problem.take(one), W[one], a[one], norm) for one in ones]
-        return torch.cat([W for W, _ in found]), torch.cat([a for _, a in found])
-    w, y = rows.scaled(W, a)
-    for cone in cones(norm):
-        cone = cone.on(rows)
-        x = cone.start(w, y)
-        by = follow(cone, x, CONVERGED_GAP)[0] if dense else best_of_blocks(cone, x, CONVERGED_GAP)
-        w, y = by.W, by.a
-    W, a = rows.given(w, y)
+    """Return W and multipliers of the method from Frobenius solutions, a part at a time."""
+    count = max(1, PART // problem.N**2)
+    parts = [slice(k, k + count) for k in range(0, problem.B, count)]
+    pairs = [_followed(problem.take(part), W[part], a[part], norm) for part in parts]
+    return torch.cat([W for W, _ in pairs]), torch.cat([a for _, a in pairs])
+
+
+def _followed(problem: SvmProblem, W: Tensor, a: Tensor, norm: Norm) -> tuple[Tensor, Tensor]:
+    part, size = _near_unit(problem, W)
+    keep = part.inequality | independent_equalities(part)
+    D, h = torch.where(keep[..., None], part.D, 0.0), torch.where(keep, part.h, 0.0)
+    part = replace(part, D=D, h=h, kind=torch.where(keep, part.kind, PADDING))
+    rows = rows_of(part, torch.arange(part.N, device=D.device))
+    best = in_turn(norm.path(), rows, W / size, a[..., None], CONVERGED_GAP)
+    W, a = best.W * size, best.a[..., 0]
     return restoring(_held(problem, W, a))(W), a
+
+
+def _near_unit(problem: SvmProblem, W: Tensor) -> tuple[SvmProblem, Tensor]:
+    """Return the problem for W of norm about one, and a power of two near ||W||_F, (B, 1, 1)."""
+    size = power_of_two(W.flatten(1).norm(dim=1))[:, None, None]
+    return replace(problem, h=problem.h / size[:, 0]), size
+
+
+def rows_of(problem: SvmProblem, index: Tensor) -> Rows:
+    """Return the rows at `index` of all instances."""
+    kind = problem.kind[:, index, None]
+    columns = {
+        "h": problem.h[:, index, None],
+        "rhs_scale": problem.most[..., None],
+        "inequality": kind == INEQUALITY,
+        "real": kind != PADDING,
+    }
+    D, sample = problem.D[:, index], index // (problem.N // problem.n)
+    if problem.shape is not None:
+        return DenseRows(A=(D * problem.Z).reshape(*D.shape[:2], *problem.shape), **columns)
+    samples, sample = torch.unique_consecutive(sample, return_inverse=True)
+    return FactoredRows(D=D, Z=problem.Z[:, samples], sample=sample, **columns)
+
+
+def in_turn(stages: Sequence[Norm], rows: Rows, W: Tensor, a: Tensor, gap: float) -> Best:
+    """Return the best W and multipliers (B, N, 1) of the last norm; each starts the next."""
+    best = Best(W, a, W, a)
+    for norm in stages:
+        cone = norm.cone(rows)
+        best, _ = follow(cone, cone.start(best.W, best.a), gap)
+    return best
 
 
 def _held(problem: SvmProblem, W: Tensor, a: Tensor) -> SvmProblem:
@@ -128,19 +139,15 @@ def decided(method: Method, problem: SvmProblem) -> Candidate:
     Active-set methods may go round where many constraints are degenerate. An interior point is not
     a vertex, and tells which of them are active.
     """
-    found, norm = method(problem), norm_of("frobenius")
-    failed = bounds(problem, found.W, found.multipliers, norm)[0].isinf() & ~problem.trivial
-    if failed.any():
-        failed &= check_ray(problem, found.ray)[1] < RAY_RATIO
-    if problem.N * problem.size[0] * problem.size[1] > POLISHED:
-        return found
-    for b in failed.nonzero()[:, 0].tolist():
-        part = problem.take(slice(b, b + 1)).to("cpu")
-        program = reference.candidates(part, norm, **CLARABEL)
-        if program.W.isfinite().all():
-            W = restoring(_held(part, program.W, program.multipliers))(program.W)
-            found.W[b], found.multipliers[b] = W[0], program.multipliers[0]
-    return found
+    candidate, norm = method(problem), norm_of("frobenius")
+    W, a = candidate.W, candidate.multipliers
+    failed = bounds(problem, W, a, norm)[0].isinf() & ~problem.trivial
+    failed &= check_ray(problem, candidate.ray)[1] < RAY_RATIO
+    index = failed.nonzero()[:, 0]
+    if index.numel() and problem.N * problem.size[0] * problem.size[1] <= POLISHED:
+        part = problem.take(index)
+        W[index], a[index] = improved(part, W[index], a[index], norm, W[index])
+    return candidate
 
 
 def improved(
@@ -154,14 +161,15 @@ def improved(
     upper, lower = bounds(problem, W, a, norm)
     left = (~(upper <= (1 + CONVERGED_GAP) * lower)).nonzero()[:, 0].tolist()
     for b in each("instance", left):
-        one = slice(b, b + 1)
-        part, best = problem.take(one), Best(W[one], a[one], upper[one], lower[one])
+        at = slice(b, b + 1)
+        part, near = problem.take(at).to("cpu"), plain[at].cpu()
+        best = Best(*(x[at].cpu() for x in (W, a, upper, lower)))
         for V, y in others(part, best.W, best.a, norm):
-            V = part.lifted(V, plain[one])
+            V = part.lifted(V, near)
             best = best.narrowed(V, y, *bounds(part, V, y, norm))
             if best.met(CONVERGED_GAP):
                 break
-        W[one], a[one] = best.W, best.a
+        W[at], a[at] = best.W, best.a
     return W, a
 
 
@@ -169,17 +177,15 @@ def others(
     problem: SvmProblem, W: Tensor, a: Tensor, norm: Norm
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield further W (1, d, d) and multipliers (1, N) of a single instance, given such."""
-    known = bool(cones(norm))
-    if known:
+    if norm.path():
         yield from _near_face(problem, W, a, norm)
-    if norm.name == "nuclear" or norm.name.startswith("schatten"):
-        return  # CVXPY narrows no bracket, or does not know the norm
-    options = SIMPLEX if norm.name in ("max", "l1") else CLARABEL
-    for one in (options,) if known else (CLARABEL, FIRST_ORDER):
-        program = reference.candidates(problem, norm, **one)
-        yield program.W, program.multipliers
-    if known and program.W.isfinite().all():
-        yield from _near_face(problem, program.W, program.multipliers, norm)
+    for options in norm.programs:
+        program = reference.candidates(problem, norm, **options)
+        W, a = program.W, program.multipliers
+        if W.isfinite().all():
+            yield restoring(_held(problem, W, a))(W), a
+            if norm.path():
+                yield from _near_face(problem, W, a, norm)
 
 
 def _near_face(
@@ -187,37 +193,14 @@ def _near_face(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield what `face` finds near W (1, d, d) and multipliers (1, N) of a single instance."""
     index = (problem.inequality | independent_equalities(problem))[0].nonzero()[:, 0]
-    rows = _rows(problem, W, norm, index)
-    w, y = rows.scaled(W, a[:, index])
-    if w.numel() + len(index) > face.MOST_ENTRIES:
+    if W.numel() + len(index) > face.MOST_ENTRIES:
         return
-    numbers = rows.matrices(), rows.h[..., 0], ~rows.inequality[..., 0]
-    of_face = face.Rows(*(x[0].numpy() for x in numbers))
-    for point, multipliers in face.polish(of_face, w[0].numpy(), y[0, :, 0].numpy(), norm):
-        w, y = torch.from_numpy(point)[None], torch.from_numpy(multipliers)[None, :, None]
-        W, found = rows.given(w, y)
-        yield W, torch.zeros_like(problem.h).index_copy(1, index, found)
-
-
-def _rows(problem: SvmProblem, W: Tensor, norm: Norm, index: Tensor) -> Rows:
-    """Return the rows at `index` of all instances near W, dependent equalities as padding.
-
-    In few dimensions if the norm allows it.
-    """
-    P_d, P_z = (
-        basis(x) if _narrow(norm, problem) and x.shape[1] < x.shape[2] else None
-        for x in (problem.D, problem.Z)
-    )
-    keep = problem.inequality | independent_equalities(problem)
-    D, h = torch.where(keep[..., None], problem.D, 0.0), torch.where(keep, problem.h, 0.0)
-    part = replace(problem, D=D, h=h, kind=torch.where(keep, problem.kind, PADDING))
-    size = power_of_two(W.flatten(1).norm(dim=1))[:, None, None]
-    return rows_for(norm, part, index, size, P_d, P_z)
-
-
-def _narrow(norm: Norm, problem: SvmProblem) -> bool:
-    """Whether the span of the rows has bases P_d, P_z that the norm does not see."""
-    return isinstance(norm, Schatten) and problem.shape is None
+    part = problem.restrict(index)
+    A = (part.D[0, :, :, None] * part.queries[0, :, None]).reshape(-1, *problem.size)
+    rows = face.Rows(*(x.numpy() for x in (A, part.h[0], part.equality[0])))
+    for point in face.polish(rows, W[0].numpy(), a[0, index].numpy(), norm):
+        V, y = (torch.from_numpy(x)[None] for x in point)
+        yield V, torch.zeros_like(problem.h).index_copy(1, index, y)
 
 
 LARGE = 401
@@ -247,17 +230,19 @@ def _alone(problem: SvmProblem, norm: Norm) -> Candidate:
     """Return the candidate of a single instance."""
     start = by_blocks(problem)
     separates = bool((problem.margins(start.W) > 0)[_clear(problem, start.W)].all())
-    if norm.name == "frobenius" or not (separates and start.W.isfinite().all() and start.W.any()):
+    if norm.is_hilbert or not (separates and start.W.isfinite().all() and start.W.any()):
         return start
     index = problem.equality[0].nonzero()[:, 0]
     equality = torch.zeros_like(problem.equality[0])  # independent ones
     if len(index):
         equality[index] = independent_equalities(problem.restrict(index))[0]
     working = equality | (problem.inequality[0] & (start.multipliers[0] != 0))
-    if not cones(norm) or problem.slight.any():
+    if not norm.path() or problem.slight.any():
         return grown(partial(solve, norm=norm), problem, working)
-    best = _generated(problem, start, norm, equality, working)
-    return start._replace(W=best.W, multipliers=best.a)
+    part, size = _near_unit(problem, start.W)
+    near = start._replace(W=start.W / size)
+    best = _generated(part, near, norm, equality, working)
+    return start._replace(W=best.W * size, multipliers=best.a)
 
 
 def _generated(
@@ -272,25 +257,21 @@ def _generated(
     W, a = start.W, start.multipliers
     best = Best(W, a, *bounds(problem, W, a, norm))
     inequality, index = problem.inequality[0], working.nonzero()[:, 0]
-    narrow = _narrow(norm, problem) and problem.n < problem.Z.shape[2]
-    P_z = basis(problem.Z) if narrow else None
-    rows = rows_for(norm, problem, index, power_of_two(W.norm()), None, P_z)
-    W, a = rows.scaled(W, a[:, index])
-    for stage in cones(norm):
-        cone = stage.on(rows)
-        x = cone.start(W, a)
-        if stage.norm.name != norm.name:
-            found, x = follow(cone, x, cone.ROUGH[0])
-            W, a = found.W, found.a
+    rows, a = rows_of(problem, index), a[:, index, None]
+    *earlier, last = norm.path()
+    W, a = in_turn(earlier, rows, W, a, last.cone(rows).ROUGH[0])[:2]
+    cone = last.cone(rows)
+    x = cone.start(W, a)
     for gap in itertools.chain(cone.ROUGH, itertools.repeat(CONVERGED_GAP_LARGE)):
         rough, part = gap > CONVERGED_GAP_LARGE, problem.restrict(index)
-        found, last = follow(cone, x, gap)
+        near, end = follow(cone, x, gap)
         if rough:
-            x = last
-        elif not found.met(gap):  # rows that enter may leave a point near the boundary
-            found = _anew(norm, rows, start.W, start.multipliers[:, index], gap)
-        W, of_part = rows.given(found.W, found.a)
-        if not rough and not found.met(gap) and len(index) * found.W.numel() <= POLISHED:
+            x = end
+        elif not near.met(gap):  # rows that enter may leave a point near the boundary
+            a = start.multipliers[:, index, None]
+            near = in_turn(norm.path(), rows, start.W, a, gap)
+        W, of_part = near.W, near.a[..., 0]
+        if not rough and not near.met(gap) and len(index) * W.numel() <= POLISHED:
             small = solve(part, norm)
             if small.W.isfinite().all():
                 W, of_part = small.W, small.multipliers
@@ -309,19 +290,9 @@ def _generated(
                 break
             working = working | most_violated(relative, missed, max(ENTERING, len(index) // 2))
         index, before = working.nonzero()[:, 0], index
-        rows = rows_for(norm, problem, index, cone.rows.size, None, P_z)
+        rows = rows_of(problem, index)
         cone, x = _with_rows(cone, x, rows, index, before, gap)
     return best
-
-
-def _anew(norm: Norm, rows: Rows, W: Tensor, a: Tensor, gap: float) -> Best:
-    """Return the best W and multipliers of these rows from the Frobenius solution."""
-    W, a = rows.scaled(W, a)
-    for stage in cones(norm):
-        cone = stage.on(rows)
-        found = follow(cone, cone.start(W, a), gap)[0]
-        W, a = found.W, found.a
-    return found
 
 
 def _with_rows(
@@ -334,12 +305,12 @@ def _with_rows(
     be too small: else steps are short. What the last rough round left has the gap `gap`.
     """
     mu, slack = cone.mean(x), rows.margins(x.W) - rows.h
-    s = torch.maximum(slack.abs(), max(gap, LEAST) * rows.most)
+    s = torch.maximum(slack.abs(), max(gap, LEAST) * rows.rhs_scale)
     a = mu / s
     stays = torch.isin(index, before)
     place = torch.searchsorted(before, index[stays])
     s[:, stays], a[:, stays] = x.s[:, place], x.a[:, place]
-    violation = largest(rows.on_inequalities(-slack / rows.most)).clamp(min=0.0)
-    s = torch.where(rows.inequality, torch.maximum(s, SHARE * violation * rows.most), 1.0)
+    violation = largest(rows.on_inequalities(-slack / rows.rhs_scale)).clamp(min=0.0)
+    s = torch.where(rows.inequality, torch.maximum(s, SHARE * violation * rows.rhs_scale), 1.0)
     cone = cone.on(rows)
     return cone, cone.inside(replace(x, s=s, a=a))

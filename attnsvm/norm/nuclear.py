@@ -15,26 +15,32 @@ and since every A_k has rank two, H is a sum of Hadamard products (`Rows.schur`)
 q x q matrix G = I - M^T M:  V = 2 [[I, 0], [0, 0]] + 2 C C^T,  C = [M; I] T,  G^{-1} = T T^T.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from attnsvm.norm import thin_svd
-from attnsvm.svm.interior_point import loop, nuclear_step
-from attnsvm.svm.interior_point.loop import Cone, Point, size_of, step_length
-from attnsvm.svm.interior_point.rows import (
+from attnsvm.linalg.decompositions import (
     definite_step,
     diagonal,
     identity,
     inverse_factor,
     largest,
+    thin_svd,
     total,
 )
+from attnsvm.norm.cone import BOUNDARY, CENTRING, Cone, Point, size_of, step_length
 
 INSIDE = 0.99
 """Largest ||M(a)||_op of a point after rows have changed."""
+
+REFINE_BELOW = 1e-6
+"""Relative complementarity below which directions are refined."""
+
+REFINEMENTS = 2
 
 
 @dataclass(frozen=True)
@@ -44,12 +50,10 @@ class NuclearPoint(Point):
     Y: Tensor
 
 
-class Nuclear(Cone[NuclearPoint]):
-    """The nuclear norm."""
+class NuclearCone(Cone[NuclearPoint]):
+    """The cone of the nuclear norm."""
 
     ROUGH: ClassVar[tuple[float, ...]] = (1e-2, 1e-4)
-    compiled: ClassVar[Any] = nuclear_step
-    compiled_in_s: ClassVar[int] = 26
 
     def sizes(self, x: NuclearPoint, M: Tensor) -> tuple[Tensor, Tensor]:
         """Return tr Y / 2 >= ||W||_*, and one, a bound of ||M||_op in the cone."""
@@ -94,7 +98,7 @@ class Nuclear(Cone[NuclearPoint]):
         solve = rows.solver(H, x.s, x.a)
         ratio = rows.on_inequalities(x.s / x.a)
         mean = self.mean(x)
-        refine = mean * (p + q) < loop.REFINE_BELOW * total(diagonal(x.Y))
+        refine = mean * (p + q) < REFINE_BELOW * total(diagonal(x.Y))
 
         def change(Y: Tensor, da: Tensor) -> Tensor:
             """Return sym(Y sum_k da_k A_k V)."""
@@ -106,7 +110,7 @@ class Nuclear(Cone[NuclearPoint]):
             f = rows.h - rows.margins(target[:, :p, p:]) + complement
             da = solve(f)
             dY = change(x.Y, da)
-            for _ in range(loop.REFINEMENTS if refine.any() else 0):
+            for _ in range(REFINEMENTS if refine.any() else 0):
                 missing = f - rows.margins(dY[:, :p, p:]) - ratio * da
                 da = da + solve(torch.where(refine, missing, 0.0))
                 dY = change(x.Y, da)
@@ -114,16 +118,16 @@ class Nuclear(Cone[NuclearPoint]):
             ds = rows.on_inequalities(complement - x.s) - ratio * da
             return NuclearPoint(dY[:, :p, p:], ds, da, dY)
 
-        nu = loop.CENTRING * mean
+        nu = CENTRING * mean
         first = direction(torch.zeros_like(V), torch.zeros_like(x.s))
         complement = rows.on_inequalities((nu - first.a * first.s) / x.a)
         dx = direction(nu * V + change(first.Y, first.a), complement)
         a = torch.where(rows.inequality, x.a, 1.0)
-        primal = step_length((x.s, dx.s), back=loop.BOUNDARY) / loop.BOUNDARY
-        dual = step_length((a, rows.on_inequalities(dx.a)), back=loop.BOUNDARY) / loop.BOUNDARY
-        primal = loop.BOUNDARY * definite_step(x.Y, dx.Y, None, primal)
+        primal = step_length((x.s, dx.s), back=BOUNDARY) / BOUNDARY
+        dual = step_length((a, rows.on_inequalities(dx.a)), back=BOUNDARY) / BOUNDARY
+        primal = BOUNDARY * definite_step(x.Y, dx.Y, None, primal)
         dM = rows.combine(dx.a)
         linear = M.mT @ dM
         linear, square = -(linear + linear.mT), -(dM.mT @ dM)
-        dual = loop.BOUNDARY * definite_step(G, linear, square, dual)
+        dual = BOUNDARY * definite_step(G, linear, square, dual)
         return x.moved(dx, primal, dual, ("a",))

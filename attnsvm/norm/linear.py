@@ -13,15 +13,17 @@ matrix  A diag(theta) A^T + c b b^T + diag(s / a),  b = A skew  (max),  or
 A diag(c) A^T + diag(s / a)  (l1).  S. Wright, Primal-Dual Interior-Point Methods, chapter 10.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from attnsvm.svm.interior_point import linear_step
-from attnsvm.svm.interior_point.loop import BOUNDARY, Cone, Point, size_of, step_length
-from attnsvm.svm.interior_point.rows import largest, total
+from attnsvm.linalg.decompositions import largest, total
+from attnsvm.norm.base import Norm
+from attnsvm.norm.cone import BOUNDARY, Cone, Point, size_of, step_length
+from attnsvm.norm.rows import Rows
 
 DUAL = ("a", "YU", "YV")
 
@@ -37,13 +39,12 @@ class LinearPoint(Point):
     YV: Tensor
 
 
-class Linear(Cone[LinearPoint]):
-    """The max or the l1 norm."""
+class LinearCone(Cone[LinearPoint]):
+    """The cone of the max or the l1 norm; `is_max` says whether t is a number."""
 
-    @property
-    def is_max(self) -> bool:
-        """Whether t is a number."""
-        return self.norm.name == "max"
+    def __init__(self, norm: Norm, rows: Rows, is_max: bool) -> None:
+        super().__init__(norm, rows)
+        self.is_max = is_max
 
     def sum_of(self, X: Tensor) -> Tensor:
         """Return what belongs to t: the sum of all entries (max), X itself (l1)."""
@@ -51,7 +52,7 @@ class Linear(Cone[LinearPoint]):
 
     def start(self, W: Tensor, a: Tensor) -> LinearPoint:
         """Return a point with all products U Y_U, V Y_V, s a of about the same size."""
-        W, s, a = self.near(W, a)
+        W, s, a = self.centred(W, a)
         M, count = self.rows.combine(a), W.shape[1] * W.shape[2]
         scale = 0.5 / size_of(self.norm.dual, M)
         M = M * scale
@@ -60,13 +61,6 @@ class Linear(Cone[LinearPoint]):
         rest = 0.25 / count if self.is_max else 0.25
         YU, YV = M.clamp(min=0.0) + rest, (-M).clamp(min=0.0) + rest
         return LinearPoint(W, s, a * scale, t, t - W, t + W, YU, YV)
-
-    compiled: ClassVar[Any] = linear_step
-    compiled_in_s: ClassVar[int] = 18
-
-    def options(self) -> tuple[float, ...]:
-        """Return whether t is a number."""
-        return (self.is_max,)
 
     def step(self, x: LinearPoint, M: Tensor, margin: Tensor) -> LinearPoint:
         """Return the point after a step of Mehrotra's method."""

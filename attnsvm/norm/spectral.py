@@ -21,25 +21,25 @@ L_1^{-1} V_12 L_2^{-T} = U_1 diag(c) U_2^T, H is X -> X + diag(c) X^T diag(c) fo
 X_1 = L_1^{-T} U_1, X_2 = L_2^{-T} U_2: pairs of entries, inverted at once.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from attnsvm.norm import thin_svd
-from attnsvm.svm.interior_point import spectral_step
-from attnsvm.svm.interior_point.loop import BOUNDARY, CENTRING, Cone, Point, size_of, step_length
-from attnsvm.svm.interior_point.power import weighed
-from attnsvm.svm.interior_point.rows import (
+from attnsvm.linalg.decompositions import (
     cholesky,
     definite_step,
     diagonal,
+    full_svd,
     identity,
     inverse_factor,
-    svd,
+    thin_svd,
     total,
 )
+from attnsvm.norm.cone import BOUNDARY, CENTRING, Cone, Point, size_of, step_length
+from attnsvm.norm.rows import weighted
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,8 @@ Direction = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 """Changes of t, W / t, s and a, and of S and Y in the scaling."""
 
 
-class Spectral(Cone[SpectralPoint]):
-    """The spectral norm."""
-
-    compiled: ClassVar[Any] = spectral_step
-    compiled_in_s: ClassVar[int] = 50
+class SpectralCone(Cone[SpectralPoint]):
+    """The cone of the spectral norm."""
 
     def sizes(self, x: SpectralPoint, M: Tensor) -> tuple[Tensor, Tensor]:
         """Return t and the nuclear norm of M."""
@@ -69,7 +66,7 @@ class Spectral(Cone[SpectralPoint]):
     def start(self, W: Tensor, a: Tensor) -> SpectralPoint:
         """Return a strictly feasible point near the Frobenius solution."""
         rows, (p, q) = self.rows, W.shape[1:3]
-        W, s, a = self.near(W, a)
+        W, s, a = self.centred(W, a)
         M = rows.combine(a)
         U, sigma, V = thin_svd(M)
         size = sigma.sum(1)[:, None, None]
@@ -90,7 +87,7 @@ class Spectral(Cone[SpectralPoint]):
         G_1, G_2 = x.G[:, :p], x.G[:, p:]
         T_1, T_2 = (inverse_factor(G_i @ G_i.mT) for G_i in (G_1, G_2))
         H_1, H_2 = T_1.mT @ G_1, T_2.mT @ G_2
-        U_1, cosine, U_2 = svd(H_1 @ H_2.mT)
+        U_1, cosine, U_2 = full_svd(H_1 @ H_2.mT)
         X_1, X_2 = T_1 @ U_1, T_2 @ U_2
         H_1, H_2 = U_1.mT @ H_1, U_2.mT @ H_2
         both = cosine * cosine.mT
@@ -101,7 +98,7 @@ class Spectral(Cone[SpectralPoint]):
 
         Y_12 = x.Y[:, :p, p:]
         rho, C = 0.5 * M - Y_12, X_1.mT @ Y_12 @ X_2 / t
-        HC = weighed(theta, beta, C)
+        HC = weighted(theta, beta, C)
         inner, left = total(x.delta.square()), 1 - total(diagonal(x.Y))
         kappa = inner / t**2 - 2 * total(C * HC)
         c = turned.margins(HC) + margin / t
@@ -112,12 +109,12 @@ class Spectral(Cone[SpectralPoint]):
 
         def direction(R: Tensor, cs: Tensor) -> Direction:
             target = turned_rho - H_1 @ R @ H_2.mT
-            X = weighed(theta, beta, target)
+            X = weighted(theta, beta, target)
             tau = (along + total(x.delta * diagonal(R))) / t - left + 2 * total(C * X)
             f = rs + rows.on_inequalities(cs / x.a) - turned.margins(X) - c * (tau / kappa)
             da = solve(f)
             dt = (tau + total(c * da)) / kappa
-            X = X + 0.5 * weighed(theta, beta, turned.combine(da)) + dt * HC
+            X = X + 0.5 * weighted(theta, beta, turned.combine(da)) + dt * HC
             dS = -(H_1.mT @ X @ H_2)
             dS = dS + dS.mT + identity(p + q, dS) * (dt / t * x.delta)
             ds = rows.on_inequalities((cs - x.s * da) / x.a)

@@ -7,13 +7,14 @@ of a point, norm(W) / min margin and h^T a / dual_norm(M(a)), decides when an in
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
 from functools import reduce
-from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
+from typing import ClassVar, Generic, NamedTuple, Self, TypeVar
 
 import torch
 from torch import Tensor
 
-from attnsvm.norm import Norm
-from attnsvm.svm.interior_point.rows import Rows, largest, total
+from attnsvm.linalg.decompositions import largest, total
+from attnsvm.norm.base import Norm
+from attnsvm.norm.rows import Rows
 
 STEPS = 60
 
@@ -26,18 +27,6 @@ BOUNDARY = 0.98
 CENTRING = 0.1
 """Target, relative to the mean of the products, of a step without a test of the predictor."""
 
-REFINE_BELOW = 1e-6
-"""Nuclear norm: relative complementarity below which directions are refined."""
-
-REFINEMENTS = 2
-
-SMALL = 1e-7
-"""l_p and Schatten p norms: entries or singular values that are smaller, relative to the largest,
-count as this in the derivative."""
-
-CLOSE = 1e-6
-"""The same norms: relative distance of singular values that count as equal in the derivative."""
-
 
 @dataclass(frozen=True)
 class Point:
@@ -46,6 +35,10 @@ class Point:
     W: Tensor
     s: Tensor
     a: Tensor
+
+    def take(self, index: Tensor) -> Self:
+        """Return the points of the instances at `index`."""
+        return replace(self, **{f.name: getattr(self, f.name)[index] for f in fields(self)})
 
     def moved(self, step: Self, primal: Tensor, dual: Tensor, duals: tuple[str, ...]) -> Self:
         """Return the point after steps of these lengths; `duals` are the dual variables."""
@@ -63,26 +56,19 @@ class Cone(ABC, Generic[PointT]):
     ROUGH: ClassVar[tuple[float, ...]] = (1e-1, 1e-2, 1e-3, 1e-4)
     """Duality gaps at which rows are exchanged while a large instance is solved."""
 
-    compiled: ClassVar[Any] = None
-    compiled_in_s: ClassVar[int] = 0
-    """The module with the loop for eight instances at a time, and the seconds that compile it."""
-
-    rows: Rows
-
-    def __init__(self, norm: Norm) -> None:
-        self.norm = norm
+    def __init__(self, norm: Norm, rows: Rows) -> None:
+        self.norm, self.rows = norm, rows
 
     def on(self, rows: Rows) -> Self:
-        """Return the same cone on other rows."""
-        other = type(self)(self.norm)
-        other.rows = rows
-        return other
+        """Return the cone of the same norm on other rows."""
+        cone: Self = self.norm.cone(rows)
+        return cone
 
     @abstractmethod
     def start(self, W: Tensor, a: Tensor) -> PointT:
         """Return a strictly positive point near a solution in another norm."""
 
-    def at(self, x: PointT) -> tuple[PointT, Tensor]:
+    def evaluated(self, x: PointT) -> tuple[PointT, Tensor]:
         """Return the point, with the W that it stands for, and M(a)."""
         return x, self.rows.combine(x.a)
 
@@ -93,10 +79,6 @@ class Cone(ABC, Generic[PointT]):
     @abstractmethod
     def step(self, x: PointT, M: Tensor, margin: Tensor) -> PointT:
         """Return the next point, NaN where there is none, from M(a) and the margins of W."""
-
-    def options(self) -> tuple[float, ...]:
-        """Return the options of the compiled loop."""
-        return ()
 
     def mean(self, x: PointT) -> Tensor:
         """Return the mean of a_k s_k; one without inequalities."""
@@ -129,7 +111,7 @@ class Cone(ABC, Generic[PointT]):
         upper = torch.where(met, size / least, torch.inf)
         return upper, torch.where(dual > 0, total(rows.h * x.a) / dual, 0.0)
 
-    def near(self, W: Tensor, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def centred(self, W: Tensor, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return W of least margin one, and slacks and multipliers that are well above zero.
 
         W keeps its scale if rows are not homogeneous.
@@ -170,21 +152,31 @@ class Best(NamedTuple):
 
 
 def follow(cone: Cone[PointT], x: PointT, gap: float) -> tuple[Best, PointT]:
-    """Return the best W and multipliers of a single instance, and its last point.
+    """Return the best W and multipliers of every instance, and the points of the last step.
 
-    It stops when its bounds agree, or after PATIENCE steps that did not narrow them. In compiled
-    code, this is `kernels.judged` and the loops that call it.
+    An instance leaves the batch when its bounds agree, or after PATIENCE steps that did not narrow
+    them. The points are those of the instances that left last.
     """
-    none = torch.zeros_like(x.s[:, :1])
-    best, left = Best(x.W, x.a, none + torch.inf, none), PATIENCE
+    zero = torch.zeros_like(x.s[:, :1])
+    best = Best(x.W.clone(), x.a.clone(), zero + torch.inf, zero.clone())
+    left = torch.full_like(zero[:, 0, 0], PATIENCE)
+    at = torch.arange(len(zero), device=zero.device)
     for _ in range(STEPS):
-        x, M = cone.at(x)
+        x, M = cone.evaluated(x)
         margin = cone.rows.margins(x.W)
-        last = best
-        best = last.narrowed(x.W, x.a, *cone.bracket(x, M, margin, gap))
-        left = left - 1 if best is last else PATIENCE
-        if not left or best.met(gap) or not total(x.s + x.a).isfinite():
+        upper, lower = cone.bracket(x, M, margin, gap)
+        nearer = (upper < best.upper[at])[:, 0, 0]
+        higher = (lower > best.lower[at])[:, 0, 0]
+        best.W[at[nearer]], best.upper[at[nearer]] = x.W[nearer], upper[nearer]
+        best.a[at[higher]], best.lower[at[higher]] = x.a[higher], lower[higher]
+        left = torch.where(nearer | higher, PATIENCE, left - 1)
+        open_bracket = (best.upper[at] > (1 + gap) * best.lower[at])[:, 0, 0]
+        goes_on = open_bracket & (left > 0) & total(x.s + x.a).isfinite()[:, 0, 0]
+        if not goes_on.any():
             break
+        if not goes_on.all():
+            cone, x = cone.on(cone.rows.take(goes_on)), x.take(goes_on)
+            M, margin, left, at = M[goes_on], margin[goes_on], left[goes_on], at[goes_on]
         x = cone.step(x, M, margin)
     return best, x
 

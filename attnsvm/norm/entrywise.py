@@ -1,0 +1,79 @@
+"""Norms of the entries: the l_p norms of vec(W), with p = 2 the Frobenius norm."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from attnsvm.config.norm import name_of
+from attnsvm.norm import lp
+from attnsvm.norm.base import CLARABEL, Array, Norm, Proximal
+from attnsvm.norm.cone import Cone
+from attnsvm.norm.linear import LinearCone
+from attnsvm.norm.power import PowerCone
+from attnsvm.norm.rows import Rows
+
+EXACT = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+SIMPLEX = {"solver": "SCIPY", "scipy_options": {"method": "highs-ds", **EXACT}}
+
+
+class Entrywise(Norm):
+    """The l_p norm of the entries, (sum_ij |w_ij|^p)^(1/p), 1 <= p <= inf."""
+
+    def __init__(self, p: float) -> None:
+        self.p = lp.exponent(p)
+        self.name = name_of("l", self.p)
+        self.is_hilbert = self.rotation_invariant = self.p == 2
+        self.programs = (SIMPLEX if lp.is_linear(self.p) else CLARABEL,)
+
+    def value(self, W: Tensor) -> Tensor:
+        """Return the l_p norm of the entries."""
+        return lp.size(W.flatten(-2), self.p)
+
+    def of_spectrum(self, sigma: Tensor) -> Tensor:
+        """Return the Euclidean norm of the singular values, with p = 2."""
+        return lp.size(sigma, self.p) if self.is_hilbert else super().of_spectrum(sigma)
+
+    @property
+    def dual(self) -> Entrywise:
+        """The l_q norm."""
+        return Entrywise(lp.conjugate(self.p))
+
+    def steepest(self, M: Tensor) -> Tensor:
+        """Return sign(m_ij) (|m_ij| / ||M||_q)^(q - 1); with p = 1 a single entry is not zero."""
+        return lp.steepest(M.flatten(-2), self.p).reshape(M.shape)
+
+    def spread(self, d: int) -> float:
+        """Return d^(2/p - 1), at least one."""
+        return math.pow(d, max(0.0, 2 / self.p - 1))
+
+    def path(self) -> Sequence[Norm]:
+        """Return the norms whose exponents lead from 2 to p; none of a subclass, another norm."""
+        return [Entrywise(p) for p in lp.path(self.p)] if type(self) is Entrywise else []
+
+    def cone(self, rows: Rows) -> Cone[Any]:
+        """Return the cone of a linear program, or of p-th powers of the entries."""
+        if lp.is_linear(self.p):
+            return LinearCone(self, rows, is_max=self.p == math.inf)
+        return PowerCone(self, rows, self.p, of_spectrum=False)
+
+    def prox(self, X: Array, tau: float) -> Proximal:
+        """Return the proximal map, which acts on the entries."""
+        v, slope, bound = lp.prox(np.abs(X).ravel(), tau, self.p)
+        sign = np.where(X.ravel() < 0, -1.0, 1.0)
+        kept = slope > 0
+        E, slopes = np.eye(X.size)[:, kept], slope[kept]
+        if bound.any():
+            E = np.column_stack([E, np.where(bound, sign, 0.0) / math.sqrt(bound.sum())])
+            slopes = np.append(slopes, 1.0)
+        return Proximal((sign * v).reshape(X.shape), E, slopes)
+
+    def expression(self, W: Any) -> Any:
+        """Return the norm of vec(W)."""
+        import cvxpy as cp
+
+        return cp.norm(cp.vec(W, order="C"), "inf" if self.p == math.inf else self.p)
