@@ -192,7 +192,7 @@ class Pretrained(Data):
         if source.causal:
             targets = sentences[chosen, 1:]
         hashable = [tuple(map(tuple, ids.tolist())) for ids in (tokens, targets)]
-        layer = _layers(source, hashable[0])[self.at_layer]
+        layer = _layer(source, hashable[0], self.at_layer)
         stream = seed ^ CONTROL_STREAM
         part = _restricted(layer, tuple(query.tolist()), self.sinks, self.control, stream)
         gamma = None
@@ -213,10 +213,10 @@ def sentences_of(source: Transformer, text: str, T: int) -> Tensor:
     return torch.tensor([row for row in ids if len(row) == T], dtype=torch.int64).view(-1, T)
 
 
-@lru_cache(maxsize=8)
-def _layers(source: Transformer, tokens: Tokens) -> list[AttentionLayer]:
+@lru_cache(maxsize=32)
+def _layer(source: Transformer, tokens: Tokens, at_layer: int) -> AttentionLayer:
     with own_settings():
-        return [*heads_of(source.network, torch.tensor(tokens)).values()]
+        return [*heads_of(source.network, torch.tensor(tokens)).values()][at_layer]
 
 
 @lru_cache(maxsize=64)
