@@ -132,8 +132,11 @@ class SweepFrames:
     def next(self) -> list[str]:
         """What to do about the runs in states other than done, a line for each state."""
         states = self.runs["state"].value_counts().to_dict()
-        return [f"{n} {state}: {MEANINGS['next'][state]}" for state, n in states.items()
-                if state in MEANINGS["next"]]  # fmt: skip
+        return [
+            f"{n} {state}: {MEANINGS['next'][state]}"
+            for state, n in states.items()
+            if state in MEANINGS["next"]
+        ]
 
     @property
     def left_out(self) -> str:
@@ -150,19 +153,23 @@ def load(*directories: Path) -> SweepFrames:
     Its runs are those of `attnsvm.record.sweep_folder`, which raises FileNotFoundError.
     """
     contents = [record.sweep_folder(directory) for directory in directories]
-    damaged = {one.directory / record.PLAN_FILE: one.damage for one in contents if one.damage}
+    damaged = {
+        content.directory / record.PLAN_FILE: content.damage
+        for content in contents
+        if content.damage
+    }
     planned = _each_once(contents)
     names = _names_of([*damaged, *planned])
     rows = [
         {"run": name, "state": damage.state, "reason": damage.reason}
         for name, damage in zip(names, damaged.values(), strict=False)
     ]
-    names, given_of = names[len(rows) :], list[Mapping[str, Any]]({} for _ in rows)
+    names, configs = names[len(rows) :], list[Mapping[str, Any]]({} for _ in rows)
     trials, history = dict[int, pa.Table](), dict[int, pa.Table]()
     room, measured = record.usable_memory() // 2, set[str]()
     places = each("reading record", [*zip(names, planned.items(), strict=True)])
     for name, (folder, plan) in places:
-        row, given, tables = _run(folder, room)
+        row, config, tables = _run(folder, room)
         if tables is not None:
             room -= sum(table.nbytes for table in tables)
             trials[len(rows)], curves = tables
@@ -171,16 +178,16 @@ def load(*directories: Path) -> SweepFrames:
             history[len(rows)] = curves.set_column(at, "quantity", encoded)
             measured.update(trials[len(rows)].column_names, curves.column_names)
         rows.append({"run": name, **row})
-        given_of.append(given or plan.fields.get(folder.name, {}))
+        configs.append(config or plan.fields.get(folder.name, {}))
     runs = pd.DataFrame(rows)
-    runs[cells.SEED] = pd.Series([cell.get(cells.SEED) for cell in given_of])
+    runs[cells.SEED] = pd.Series([cell.get(cells.SEED) for cell in configs])
     known = cells.in_order(
-        {*cells.SCHEMA, *(name for cell in given_of for name in cell if name != cells.SEED)}
+        {*cells.SCHEMA, *(name for cell in configs for name in cell if name != cells.SEED)}
     )
     short = cells.columns(known, {*runs, *measured})
-    fields = cells.table_of(given_of, short)
+    fields = cells.table_of(configs, short)
     typed = {column: name for name, column in short.items()}
-    differ = cells.differing([cell for cell in given_of if cell])
+    differ = cells.differing([cell for cell in configs if cell])
     axes = cells.CellAxes.of(fields[[short[name] for name in differ]], typed)
     runs = pd.concat([runs, fields], axis=1)
     # A copy holds columns of one type together: pandas warns where hundreds lie apart.
@@ -198,19 +205,21 @@ def load(*directories: Path) -> SweepFrames:
         folders=dict(zip(names, planned, strict=True)),
         question=_shared(runs, "question"),
         command=_command(contents[0].plan, runs) if len(contents) == 1 else "",
-        elsewhere=sum(len(set(record.recorded(one.directory)) - set(one.runs)) for one in contents),
+        elsewhere=sum(
+            len(set(record.recorded(content.directory)) - set(content.runs)) for content in contents
+        ),
     )
     return _each_instance_once(frames)
 
 
 def _each_once(contents: Sequence[record.SweepFolder]) -> dict[Path, record.Plan]:
     """Return the folder of every run with its plan, once if a folder is given twice."""
-    found: dict[Path, tuple[Path, record.Plan]] = {}
-    for one in contents:
-        place = one.runs[0].parent.resolve() if one.runs else one.directory
-        for run in one.runs:
-            found.setdefault(place / run.name, (run, one.plan))
-    return dict(found.values())
+    plans: dict[Path, tuple[Path, record.Plan]] = {}
+    for content in contents:
+        place = content.runs[0].parent.resolve() if content.runs else content.directory
+        for run in content.runs:
+            plans.setdefault(place / run.name, (run, content.plan))
+    return dict(plans.values())
 
 
 def _names_of(paths: Sequence[Path]) -> list[str]:
@@ -237,14 +246,14 @@ def _run(
 
     Tables of more than `room` bytes are refused: the report of the others is worth more.
     """
-    found = record.run_state(folder, verify=False)  # reading the tables verifies them
-    row: dict[str, Any] = {"place": ""} | (_described(found.run) if found.run else {})
-    row |= {"state": found.state, "reason": found.reason}
-    fields = recorded_fields(found.run["config"], found.run["options"]) if found.run else {}
-    if not found.finished:
+    stored = record.run_state(folder, verify=False)  # reading the tables verifies them
+    row: dict[str, Any] = {"place": ""} | (_described(stored.run) if stored.run else {})
+    row |= {"state": stored.state, "reason": stored.reason}
+    fields = recorded_fields(stored.run["config"], stored.run["options"]) if stored.run else {}
+    if not stored.finished:
         return row, fields, None
     try:
-        return row, fields, read_tables(folder, found.run, room)
+        return row, fields, read_tables(folder, stored.run, room)
     except record.CorruptRecordError as error:
         state, reason = error.state, record.shortened(error)
     except (OSError, KeyError, TypeError, ValueError) as error:

@@ -35,18 +35,20 @@ def _entry(word: str) -> str:
     folder = Path(word)
     plan = read_plan(folder)
     folders = [folder / name for name in sorted(plan.runs)] or [folder]
-    runs = [_finished(word, one) for one in folders]
-    digests = [sha256((one / RUN_FILE).read_bytes()).hexdigest() for one in folders]
+    runs = [_finished(word, run_folder) for run_folder in folders]
+    digests = [sha256((run_folder / RUN_FILE).read_bytes()).hexdigest() for run_folder in folders]
     if not plan.runs:
         (run,), (digest,), command = runs, digests, runs[0]["overrides"]
-        made = f"signature {run['signature']}; sha256 of its {RUN_FILE} {digest}"
+        digests_of = f"signature {run['signature']}; sha256 of its {RUN_FILE} {digest}"
         options = ", ".join(f"{group}={option}" for group, option in run["options"].items())
         title = f"{run['sweep'] or 'a run'} ({options})"
     else:
         pairs = zip(digests, folders, strict=True)
-        listed = "".join(f"{digest}  {one.name}/{RUN_FILE}\n" for digest, one in pairs)
+        listed = "".join(
+            f"{digest}  {run_folder.name}/{RUN_FILE}\n" for digest, run_folder in pairs
+        )
         digest, command = sha256(listed.encode()).hexdigest(), plan.command or []
-        made = (
+        digests_of = (
             f"{len(runs)} runs; sha256 of the lines that sha256sum prints of */{RUN_FILE} {digest}"
         )
         title = f"{folder.resolve().name} (a sweep)"
@@ -59,7 +61,7 @@ def _entry(word: str) -> str:
         "year": str(max(years)),
         "version": ", ".join(sorted({run["version"] for run in runs})),
         "note": f"revision {', '.join(revisions)}; code {', '.join(code)}; "
-        f"command: attnsvm {shlex.join(command)}; {made}",
+        f"command: attnsvm {shlex.join(command)}; {digests_of}",
     }
     latex = str.maketrans(LATEX)
     escaped = {name: one_line(text).translate(latex) for name, text in lines.items()}
@@ -69,8 +71,8 @@ def _entry(word: str) -> str:
 
 def _finished(word: str, folder: Path) -> Mapping[str, Any]:
     """Return what `run.json` of a finished run says; it has the digests of the other files."""
-    found = run_state(folder)
-    if not found.finished:
-        why = f"{found.state}{f', {found.reason}' if found.reason else ''}"
+    state = run_state(folder)
+    if not state.finished:
+        why = f"{state.state}{f', {state.reason}' if state.reason else ''}"
         raise ConfigError(f"cite {word}: must be a finished run or sweep; {folder.name} is {why}")
-    return found.run
+    return state.run

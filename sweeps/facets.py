@@ -15,6 +15,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -28,6 +30,9 @@ QUARTILES = {("q25", "q75"): 0.09}
 
 WHISKERS = {("low", "high"): 0.7}
 """Columns with the ends of a bar -> its width in points."""
+
+ROLES = ("row", "col", "hue", "dash")
+"""Columns of a table that say in which panel, colour and dashes a row is drawn."""
 
 THEME = r"^(axes|figure|font|grid|hatch|legend|lines|mathtext|patch|xtick|ytick)\."
 """Settings of matplotlib that seaborn would replace by its own."""
@@ -100,10 +105,6 @@ def curves(
     x: str,
     y: str,
     *,
-    hue: str = "",
-    dash: str = "",
-    row: str = "",
-    col: str = "",
     panels: Panel | Mapping[Any, Panel] | None = None,
     palette: Mapping[Any, str] | None = None,
     bands: Mapping[tuple[str, str], float] = BANDS,
@@ -120,31 +121,30 @@ def curves(
 ) -> Figure:
     """Return a figure: a grid of panels (rows, columns), with curves in colours and dashes.
 
-    `hue`, `dash`, `row` and `col` are columns of words (see `labels`, `named`): categories are all
-    shown, in their order, other values in that of the table. Rows with `used` = 0 and without y are
-    not drawn. `panels` are the vertical axes: one for all, or one for each quantity, the values of
-    `row` or `col`, in their order; those of a quantity are the same.
+    The columns `row`, `col`, `hue` and `dash` of the table, if it has them, are words (see
+    `labels`, `named`): categories are all shown, in their order, other values in that of the table.
+    Rows with `used` = 0 and without y are not drawn. `panels` are the vertical axes: one for all,
+    or one for each quantity, the values of `col`, in their order.
 
     `bands` and `whiskers` are the columns with the ends of intervals, with the opacity of a band
     and the width of a bar; points are `joined` by a line. Each curve is `widen` points wider than
     the next one, so that equal ones are seen, and `offset` beside it. The x axis is logarithmic
-    with `log_x`, 0 at its left end, and has `ticks` at these values. `height` is that of a panel in
-    inches: one panel fits a column of text, several the width of the page. `extra` are further
-    entries of the legend as arguments of `Line2D`; `fig` is an empty figure.
+    with `log_x`, 0 at its left end, and has `ticks` at these values, by default at few values of x.
+    `height` is that of a panel in inches: one panel fits a column of text, several the width of the
+    page. `extra` are further entries of the legend as arguments of `Line2D`; `fig` is an empty
+    figure.
     """
     import seaborn.objects as so  # takes a second
 
-    quantities = panels if isinstance(panels, Mapping) else {}
-    common = panels if isinstance(panels, Panel) else Panel()
-    rows, columns = values_of(table, row), values_of(table, col)
-    hues, dashes = values_of(table, hue), values_of(table, dash)
-    by_row, by_col = (bool(quantities) and {*part} <= {*quantities} for part in (rows, columns))
-    rows = [name for name in quantities if name in rows] if by_row else rows
-    columns = [name for name in quantities if name in columns] if by_col else columns
+    rows, columns, hues, dashes = (values_of(table, role) for role in ROLES)
+    by_column = isinstance(panels, Mapping) and {*columns} <= {*panels}
+    if not isinstance(panels, Mapping):
+        panels = dict.fromkeys(columns, panels or Panel())
+    elif by_column:
+        columns = [name for name in panels if name in columns]
     known = {"used", y} <= set(table)
     points = table[(table["used"] > 0) & table[y].notna()] if known else table.iloc[:0]
-    roles = {"row": row, "col": col, "hue": hue, "dash": dash}
-    points = points.assign(**{role: points.get(name, "") for role, name in roles.items()})
+    points = points.assign(**{role: points.get(role, "") for role in ROLES})
     points["fill"] = points["hue"].astype(object).where(points["dash"] == dashes[0], "open")
     every = max(points[x].nunique() // 8, 1)
     place = points["hue"].map({value: k for k, value in enumerate(hues)}).astype(float)
@@ -161,38 +161,40 @@ def curves(
     mapped = {"color": "hue", "marker": "hue", "linestyle": "dash", "group": "dash"}
     plot = so.Plot(points, x=x, y=y, **mapped, **dict.fromkeys(solid, "fill"))
     plot = plot.facet(col="col", row="row", order={"col": columns, "row": rows})
-    plot = plot.share(x=True, y="row" if by_row else "col" if by_col else True)
+    plot = plot.share(x=True, y="col" if by_column else True)
     scales = {name: so.Nominal(looks[name], order=hues) for name in ("color", "marker")}
     scales |= {name: so.Nominal(of, order=[*hues, "open"]) for name, of in solid.items()}
     scales["linestyle"] = so.Nominal([*islice(cycle(style.DASHES), len(dashes))], order=dashes)
-    for (low, high), opacity in bands.items() if len(points) else ():
-        if low in points:
-            plot = plot.add(so.Band(alpha=opacity, edgewidth=0), ymin=low, ymax=high, legend=False)
-    for (low, high), width in (whiskers or {}).items() if len(points) else ():
+    marks: list[tuple[Any, dict[str, str]]] = [
+        (so.Band(alpha=opacity, edgewidth=0), {"ymin": low, "ymax": high})
+        for (low, high), opacity in bands.items()
+        if low in points
+    ]
+    for (low, high), width in (whiskers or {}).items():
         bar = so.Range(linewidth=width, linestyle="-", alpha=1 if width < 2 else 0.4)
-        plot = plot.add(bar, ymin=low, ymax=high, legend=False)
+        marks.append((bar, {"ymin": low, "ymax": high}))
     if joined:
-        mark = so.Line(edgewidth=0.8, artist_kws={"markevery": every})
+        marks.append((so.Line(edgewidth=0.8, artist_kws={"markevery": every}), {}))
     else:
-        mark = so.Dot(pointsize=3, edgewidth=0, alpha=1 if whiskers else 0.6)
-    if len(points):
-        plot = plot.add(mark, legend=False)
+        marks.append((so.Dot(pointsize=3, edgewidth=0, alpha=1 if whiskers else 0.6), {}))
+    for mark, ends in marks if len(points) else ():
+        plot = plot.add(mark, legend=False, **ends)
     with warnings.catch_warnings():
         # seaborn 0.13 passes an argument that pandas 3 deprecates
         warnings.simplefilter("ignore", pd.errors.Pandas4Warning)
         plot.scale(**scales).theme(mpl.rcParams.find_all(THEME)).on(fig).plot()
     grid = np.reshape(fig.axes, (len(rows), len(columns)))
     for (i, j), ax in np.ndenumerate(grid):
-        panel = quantities.get(rows[i] if by_row else columns[j], common)
+        panel = panels.get(columns[j], Panel())
         if rows_of(points, {"row": rows[i], "col": columns[j]}).empty:
             style.empty(ax, (len(points) and panel.nothing) or "no instance")
-        words = ["" if by_row else rows[i], "" if by_col else columns[j]]
+        words = [rows[i], "" if by_column else columns[j]]
         new = all(words) or (words[0] and j == 0) or (words[1] and i == 0)
         style.heading(ax, ", ".join(filter(None, map(str, words))) if new else "")
-        ax.set_ylabel(panel.label if by_col or j == 0 else "", visible=True)
-        ax.set_xlabel(x_label if i == len(rows) - 1 else "")
+        ax.set_ylabel(panel.label if by_column or j == 0 else "", visible=True)
+        ax.set_xlabel((x_label or notation.column(x)) if i == len(rows) - 1 else "")
         _scale(ax, panel)
-        _x_scale(ax, points[x], log_x, ticks)
+        _x_scale(ax, points[x], log_x, ticks or (() if x == "step" else table[x]))
     line = {"linestyle": "-" if joined else ""}
     entries = {
         str(value): dict(zip(looks, look, strict=True)) | line
@@ -229,82 +231,52 @@ def _x_scale(ax: Axes, x: "pd.Series[float]", log: bool, ticks: Iterable[float])
     style.ticks_at(ax, ticks)
 
 
-def stacked(
-    ax: Axes,
-    table: pd.DataFrame,
-    at: str,
-    kind: str,
-    looks: Mapping[str, Mapping[str, str]],
-    lying: bool = False,
-    least: float = 0.06,
-) -> None:
-    """Stack the column `share` of the kinds, a bar for each value of the column `at`.
-
-    `looks` are the kinds in order: color, hatch, `label`, and `ink`, the colour of numbers. Kinds
-    that are not there are left out unless `always` is true. Shares from `least` on have their
-    `count` written into them. Seaborn has no hatched bars.
-    """
-    names = values_of(table, at)
-    sums = table.groupby([kind, at], observed=True)[["share", "count"]].sum()
-    start = np.zeros(len(names))
-    for name, look in looks.items():
-        rows = sums.reindex([(name, value) for value in names]).fillna(0.0)
-        if not (rows["count"].any() or look.get("always")):
-            continue
-        parts = (ax.barh if lying else ax.bar)(
-            range(len(names)),
-            rows["share"],
-            0.8,
-            start,
-            color=look["color"],
-            hatch=look.get("hatch", ""),
-            label=look.get("label", name.replace("_", " ")),
-            edgecolor="white",
-            linewidth=0.6,
-        )
-        counts = rows["count"].map("{:.0f}".format).where(rows["share"] >= least, "")
-        ink = look.get("ink", "black")
-        ax.bar_label(parts, counts, label_type="center", fontsize=6.5, color=ink)
-        start += rows["share"].to_numpy()
-    (ax.set_yticks if lying else ax.set_xticks)(range(len(names)), names)
-    ax.grid(False)
-
-
 def bars(
     table: pd.DataFrame,
     at: str,
     kind: str,
     looks: Mapping[str, Mapping[str, str]],
     *,
-    col: str = "",
     x_label: str = "",
     y_label: str = "share of instances",
     least: float = 0.06,
 ) -> Figure:
-    """Return a figure of a panel for each value of `col`, with `stacked` bars."""
-    columns = values_of(table, col)
+    """Return a figure: a panel for each value of the column `col`, a stacked bar for each of `at`.
+
+    The column `share` of the kinds is stacked. `looks` are the kinds in order: color, hatch,
+    `label`, and `ink`, the colour of numbers; further kinds look like `other`. Kinds that are not
+    there are left out unless `always` is true. Shares from `least` on have their `count` written
+    into them. Seaborn has no hatched bars.
+    """
+    columns, entries = values_of(table, "col"), dict[str, Artist]()
+    others = sorted({*table[kind]} - {*looks})
+    looks = {**looks, **dict.fromkeys(others, looks.get("other", {}))}
     fig = style.figure(style.width_of(len(columns)), 2.2)
-    for ax, column in zip(
-        fig.subplots(1, len(columns), sharey=True, squeeze=False)[0], columns, strict=True
-    ):
-        stacked(ax, rows_of(table, {col: column}), at, kind, looks, least=least)
+    panels = fig.subplots(1, len(columns), sharey=True, squeeze=False)[0]
+    for ax, column in zip(panels, columns, strict=True):
+        part = rows_of(table, {"col": column})
+        sums = part.groupby([kind, at], observed=True)[["share", "count"]].sum()
+        names = values_of(part, at)
+        start = np.zeros(len(names))
+        for name, look in looks.items():
+            rows = sums.reindex([(name, value) for value in names]).fillna(0.0)
+            if not (rows["count"].any() or look.get("always")):
+                continue
+            fill = {"color": look["color"], "hatch": look.get("hatch", ""), "edgecolor": "white"}
+            parts = ax.bar(range(len(names)), rows["share"], 0.8, start, linewidth=0.6, **fill)
+            entries[look.get("label", name.replace("_", " "))] = parts
+            counts = rows["count"].map("{:.0f}".format).where(rows["share"] >= least, "")
+            ink = look.get("ink", "black")
+            ax.bar_label(parts, counts, label_type="center", fontsize=6.5, color=ink)
+            start += rows["share"].to_numpy()
+        ax.grid(False)
+        style.words_at(ax, names)
         style.share_axis(ax)
         style.heading(ax, str(column))
         ax.set_xlabel(x_label)
-        if max(len(line) for name in values_of(table, at) for line in str(name).split("\n")) > 7:
-            ax.tick_params("x", rotation=40)
-    fig.axes[0].set_ylabel(y_label)
-    style.legend(fig, entries_of(*fig.axes))
+    panels[0].set_ylabel(y_label)
+    style.legend(fig, entries)
     return fig
-
-
-def entries_of(*axes: Axes) -> dict[str, Artist]:
-    """Return the entries of the legends of panels, each once."""
-    return {
-        name: handle
-        for ax in axes
-        for handle, name in zip(*ax.get_legend_handles_labels(), strict=True)
-    }
 
 
 def heatmap(
@@ -329,3 +301,41 @@ def heatmap(
     ax.grid(False)
     ax.set(xlabel="", ylabel="")
     ax.tick_params(length=0, rotation=0, labelsize=7)
+
+
+def heatmaps(
+    table: pd.DataFrame,
+    y: str,
+    x: str,
+    value: str,
+    *,
+    norm: Normalize,
+    label: str,
+    x_label: str = "",
+    y_label: str = "",
+    height: float = 1.7,
+    fig: Figure | None = None,
+    **look: Any,
+) -> Figure:
+    """Return a figure: a grid of panels, each a `heatmap` over x and y, the first row below.
+
+    The columns `row` and `col` of the table, if it has them, are words. `norm` is the common scale
+    of colours, and `label` names it; `height` is that of a panel in inches; `fig` is an empty
+    figure.
+    """
+    rows, columns = values_of(table, "row"), values_of(table, "col")
+    fig = fig or style.figure(1, 1)
+    fig.set_size_inches(style.width_of(len(columns)), height * len(rows) + 0.35)
+    panels = fig.subplots(len(rows), len(columns), sharey=True, squeeze=False)
+    for (i, j), ax in np.ndenumerate(panels):
+        part = rows_of(table, {"row": rows[i], "col": columns[j]})
+        ax.set_facecolor("#efefef")  # a cell without an instance
+        if part[value].isna().all():
+            style.empty(ax, "no instance")
+            continue
+        heatmap(ax, part, y, x, value, norm=norm, **look)
+        ax.invert_yaxis()
+        style.heading(ax, ", ".join(filter(None, (rows[i], columns[j]))))
+        ax.set(xlabel=x_label, ylabel=y_label if j == 0 else "")
+    fig.colorbar(ScalarMappable(norm, "viridis"), ax=fig.axes, label=label, aspect=25, pad=0.01)
+    return fig

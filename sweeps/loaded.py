@@ -122,8 +122,9 @@ class LoadedSweep(Summarized):
         ChartError if there are none, or no such column.
         """
         rows, frames = chosen_rows(self._tables, self.trials, where), self.frames
-        runs, history = (table[table["run"].isin(set(rows["run"]))]
-                         for table in (frames.runs, frames.history))  # fmt: skip
+        runs, history = (
+            table[table["run"].isin(set(rows["run"]))] for table in (frames.runs, frames.history)
+        )
         return replace(frames, trials=frames.trials.loc[rows.index], runs=runs, history=history)
 
     @property
@@ -148,7 +149,7 @@ class LoadedSweep(Summarized):
     def summary(self) -> dict[str, Any]:
         """Return what was swept, and the runs and instances counted by how they ended."""
         frames = self.frames
-        told = {
+        lines = {
             "sweep": one_line(frames.name or frames.directory.resolve().name),
             "runs": _counted(frames.runs["state"].value_counts().to_dict()),
             "instances": _counted(self.statuses),
@@ -156,7 +157,7 @@ class LoadedSweep(Summarized):
         }
         again = {"repeated": frames.repeated, "repeated and different": frames.disagreeing}
         again |= {"records of other plans": frames.elsewhere}
-        return told | {name: count for name, count in again.items() if count}
+        return lines | {name: count for name, count in again.items() if count}
 
     def _typed(self, table: pd.DataFrame) -> pd.DataFrame:
         """Return the table with run and axes first, columns named as on the command line."""

@@ -81,27 +81,30 @@ class Runs:
             return None
 
 
-def table(found: dict[str, record.RunState], everything: bool = False) -> str:
+def table(states: dict[str, record.RunState], everything: bool = False) -> str:
     """Return a line for every run that is not done, or for every run, and the counts.
 
     Then comes what to do about records that are kept. The last line has the number of runs in each
     state, and of versions of the code if several.
     """
     rows = []
-    for name, state in found.items():
+    for name, state in states.items():
         if everything or state.state != "done":
             place = state.run.get("place") if state.state == "failed" else ""
             reason = f"{state.reason} ({place})" if place else state.reason
             rows.append([record.one_line(word) for word in (state.state, name, reason)])
     widths = [max((len(row[i]) for row in rows), default=0) for i in range(2)]
     lines = [f"{s:<{widths[0]}}  {n:<{widths[1]}}  {r}".rstrip() for s, n, r in rows]
-    counts = Counter(state.state for state in found.values())
+    counts = Counter(state.state for state in states.values())
     listed = ", ".join(f"{counts[state]} {state}" for state in record.STATES if counts[state])
-    codes = {state.run.get("code") for state in found.values() if state.finished}
+    codes = {state.run.get("code") for state in states.values() if state.finished}
     mixed = f"; records of {len(codes)} versions of the code" if len(codes) > 1 else ""
-    after = [f"{state}: {what}" for state, what in MEANINGS["next"].items()
-             if counts[state] and state in record.KEPT]  # fmt: skip
-    return "\n".join([*lines, *after, f"{len(found)} runs: {listed}{mixed}"])
+    after = [
+        f"{state}: {what}"
+        for state, what in MEANINGS["next"].items()
+        if counts[state] and state in record.KEPT
+    ]
+    return "\n".join([*lines, *after, f"{len(states)} runs: {listed}{mixed}"])
 
 
 @speaking()
@@ -117,12 +120,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--all", action="store_true", help="list the runs that are done as well")
     options = parser.parse_args(argv)
     try:
-        found = record.states(or_latest(options.directory))
+        states = record.states(or_latest(options.directory))
     except FileNotFoundError as error:
         sys.stderr.write(f"attnsvm-status: {error}\n")
         return 2
-    sys.stdout.write(table(found, options.all) + "\n")
-    return int(any(not state.finished for state in found.values()))
+    sys.stdout.write(table(states, options.all) + "\n")
+    return int(any(not state.finished for state in states.values()))
 
 
 if __name__ == "__main__":

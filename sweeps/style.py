@@ -198,6 +198,14 @@ def ticks_at(ax: Axes, values: Iterable[float]) -> None:
         ax.set_xlim(ticks[0] - 1, ticks[0] + 1)
 
 
+def words_at(ax: Axes, words: Sequence[str]) -> None:
+    """Put words at 0, 1, 2, ... of the x axis; long ones are slanted."""
+    is_long = max(len(line) for word in words for line in str(word).split("\n")) > 7
+    look: Any = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"} if is_long else {}
+    ax.set_xticks(range(len(words)), words, **look)
+    ax.set_xlim(-0.6, len(words) - 0.4)
+
+
 def percent(axis: Axis) -> None:
     """Write the numbers of an axis as percentages."""
     axis.set_major_formatter(ticker.PercentFormatter(xmax=1, decimals=0))

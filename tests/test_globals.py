@@ -193,21 +193,9 @@ def test_batches_of_inference_tensors_can_be_trained():
 # --- arrays ---------------------------------------------------------------------------------------
 
 
-def fortran(array: np.ndarray) -> Any:
-    return np.asfortranarray(array)
-
-
-def backwards(array: np.ndarray) -> Any:
-    return array[..., ::-1].copy()[..., ::-1]
-
-
 def expanded(array: np.ndarray) -> Any:
     padded = torch.from_numpy(np.concatenate([array, array], -1))
     return padded.unsqueeze(0).expand(2, *padded.shape)[1][..., : array.shape[-1]]
-
-
-def transposed(array: np.ndarray) -> Any:
-    return torch.from_numpy(array.T.copy()).permute(*reversed(range(array.ndim)))
 
 
 def read_only(array: np.ndarray) -> Any:
@@ -226,10 +214,12 @@ def negated(array: np.ndarray) -> Any:
 
 
 ARRAYS: dict[str, Callable[[np.ndarray], Any]] = {
-    "fortran": fortran,
-    "backwards": backwards,
+    "fortran": np.asfortranarray,
+    "backwards": lambda array: array[..., ::-1].copy()[..., ::-1],
     "expanded": expanded,
-    "transposed": transposed,
+    "transposed": lambda array: torch.from_numpy(array.T.copy()).permute(
+        *reversed(range(array.ndim))
+    ),
     "read_only": read_only,
     "big_endian": lambda array: array.astype(array.dtype.newbyteorder(">")),
     "lists": lambda array: array.tolist(),
@@ -280,7 +270,9 @@ def test_arrays_of_every_kind_are_their_numbers(kind):
 
 def test_fields_of_a_batch_in_any_order():
     batch = tiny()
-    turned = {name: transposed(getattr(batch, name).numpy()) for name in ("X", "Z", "Y", "mask")}
+    turned = {
+        name: ARRAYS["transposed"](getattr(batch, name).numpy()) for name in ("X", "Z", "Y", "mask")
+    }
     assert not turned["X"].is_contiguous()
     other = dataclasses.replace(batch, **turned)
     assert attnsvm.train(other, steps=2).W.equal(attnsvm.train(batch, steps=2).W)

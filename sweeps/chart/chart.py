@@ -2,18 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from pandas.api.types import is_bool_dtype
 
 from .. import notation, statistics, style
-from ..cells import CellAxes, row_key, rows_of
-from ..facets import BANDS, WHISKERS, Panel, curves, heatmap, labels, values_of
+from ..cells import CellAxes, row_key
+from ..facets import WHISKERS, Panel, curves, heatmaps, labels, values_of
 from .spec import ALL, STEP, ChartSpec, Tables, checked, rows_for
 
 WORDS: dict[str, str] = notation.TABLES["charts"]
@@ -162,73 +162,55 @@ def figure_of(table: pd.DataFrame, spec: ChartSpec, fig: Figure | None = None) -
     table = table[table[spec.x].notna()]
     shares = "share" in table
     statistic = spec.y if spec.kind == "scatter" else "share" if shares else str(spec.estimator)
-    parts = {role: f"({role})" for role, _ in spec.parts if role != "x"}
     words = {
-        parts[role]: labels(cells, table, [name], short=spec.kind == "heatmap" and role == "hue")
+        role: labels(cells, table, [name], short=spec.kind == "heatmap" and role == "hue")
         for role, name in spec.parts
-        if role in parts
+        if role != "x"
     }
-    table = table.assign(used=table.get("used", 1), value=floats(table[statistic]), **words)
+    kept = table[[name for name in ("used", "low", "high", *chain(*BOXES)) if name in table]]
+    points = kept.assign(used=table.get("used", 1), value=floats(table[statistic]), **words)
     label = notation.column(spec.y)
     if shares or spec.kind in ("line", "heatmap"):
         label = f"{'share of' if shares else statistic} {label}"
     if spec.kind == "heatmap":
-        return _heatmaps(table, spec, cells, label, fig or style.figure(1, 1))
+        points["x"] = labels(cells, table, [spec.x], short=True)
+        return _heatmaps(points, spec, label, fig)
     scale: Any = "log" if "y" in spec.log else "share" if shares else "linear"
-    look: dict[str, Any] = {"panels": Panel(label, scale), "fig": fig, **parts}
+    look: dict[str, Any] = {"panels": Panel(label, scale), "fig": fig}
     look["x_label"] = notation.column(spec.x)
     if spec.kind == "box":
-        places = labels(cells, table, [spec.x], short=True)
-        width = 0.8 / len(values_of(table, "(hue)"))
-        table = table.assign(at=places.cat.codes.astype(float))
-        bars = WHISKERS if shares else BOXES
-        fig = curves(
-            table, "at", "value", joined=False, bands={}, whiskers=bars, offset=width, **look
-        )
+        look |= {"bands": {}, "whiskers": WHISKERS if shares else BOXES}
+        look["offset"] = 0.8 / len(values_of(points, "hue"))
+        at = labels(cells, table, [spec.x], short=True)
+        fig = curves(points.assign(x=at.cat.codes), "x", "value", joined=False, **look)
         for ax in fig.axes:
-            ax.set_xticks(range(len(places.cat.categories)), places.cat.categories)
-            ax.set_xlim(-0.6, len(places.cat.categories) - 0.4)
+            style.words_at(ax, [*at.cat.categories])
         return fig
-    x, log_x = floats(table[spec.x]), "x" in spec.log
-    scatter = spec.kind == "scatter"
-    return curves(
-        table.assign(**{spec.x: x}),
-        spec.x,
-        "value",
-        joined=not scatter,
-        log_x=log_x,
-        bands={} if scatter else BANDS,
-        ticks=x if len(np.unique(x)) <= 8 else (),
-        **look,
-    )
+    if spec.kind == "scatter":
+        look |= {"bands": {}, "joined": False}
+    points = points.assign(x=floats(table[spec.x]))
+    return curves(points, "x", "value", log_x="x" in spec.log, **look)
 
 
-def _heatmaps(
-    table: pd.DataFrame, spec: ChartSpec, cells: CellAxes, label: str, fig: Figure
-) -> Figure:
+def _heatmaps(points: pd.DataFrame, spec: ChartSpec, label: str, fig: Figure | None) -> Figure:
     """Return maps of the statistic over x and hue, of one scale of colours."""
-    values = table.loc[table["value"] > 0, "value"] if "y" in spec.log else table["value"]
+    is_log = "y" in spec.log
+    values = points.loc[points["value"] > 0, "value"] if is_log else points["value"]
     low, high = (0.0, 1.0) if values.dropna().empty else (values.min(), values.max())
-    high = high if high > low else low + 1.0
-    norm = LogNorm(low, high) if "y" in spec.log else Normalize(low, high)
-    at = labels(cells, table, [spec.x], short=True)
-    table = table.assign(across=at, text=table["value"].map("{:.3g}".format))
-    rows, columns = (values_of(table, name) for name in ("(row)", "(col)"))
-    fig.set_size_inches(style.width_of(len(columns)), 1.7 * len(rows) + 0.35)
-    sizes = [len(values_of(table, name)) for name in ("across", "(hue)")]
-    ticks = dict(
-        zip(("xticklabels", "yticklabels"), (max(1, -(-n // 12)) for n in sizes), strict=True)
+    norm = (LogNorm if is_log else Normalize)(low, high if high > low else low + 1.0)
+    sizes = [len(values_of(points, name)) for name in ("x", "hue")]
+    ticks = [max(1, -(-size // 12)) for size in sizes]
+    return heatmaps(
+        points.assign(text=points["value"].map("{:.3g}".format)),
+        "hue",
+        "x",
+        "value",
+        norm=norm,
+        label=label,
+        text="text" if np.prod(sizes) <= NUMBERED else "",
+        x_label=notation.column(spec.x),
+        y_label=notation.column(str(spec.hue)),
+        xticklabels=ticks[0],
+        yticklabels=ticks[1],
+        fig=fig,
     )
-    text = "text" if np.prod(sizes) <= NUMBERED else ""
-    for (i, j), ax in np.ndenumerate(fig.subplots(len(rows), len(columns), squeeze=False)):
-        part = rows_of(table, {"(row)": rows[i], "(col)": columns[j]})
-        ax.set_facecolor("#efefef")  # a cell without an instance
-        if part["value"].isna().all():
-            style.empty(ax, "no instance")
-            continue
-        heatmap(ax, part, "(hue)", "across", "value", text, norm=norm, **ticks)
-        ax.invert_yaxis()
-        style.heading(ax, ", ".join(filter(None, (rows[i], columns[j]))))
-        ax.set(xlabel=notation.column(spec.x), ylabel=notation.column(str(spec.hue)))
-    fig.colorbar(ScalarMappable(norm, "viridis"), ax=fig.axes, label=label)
-    return fig

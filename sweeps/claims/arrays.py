@@ -129,8 +129,10 @@ def _head_margins(arrays: Arrays) -> np.ndarray:
 
 
 MEASURES: Mapping[str, Callable[..., np.ndarray]] = {
-    name: one
-    for name, one in list(globals().items())
-    if isinstance(one, FunctionType) and one.__module__ == __name__ and not name.startswith("_")
+    name: function
+    for name, function in list(globals().items())
+    if isinstance(function, FunctionType)
+    and function.__module__ == __name__
+    and not name.startswith("_")
 }
 """The functions by name."""

@@ -93,7 +93,7 @@ class Claim:
 
         It covers the columns and functions that the conditions name, and what these name.
         """
-        runs = [[one.name, *one.overrides] for one in self.runs]
+        runs = [[of.name, *of.overrides] for of in self.runs]
         rule = [list(self.hypotheses.items()), list(self.prediction)]
         uses = _used(json.dumps(rule), {**sources(), **self.columns})
         parts = [self.statement, runs, self.tolerance, rule, sorted(uses.items())]
@@ -106,27 +106,27 @@ class Claim:
 
 def _used(text: str, definitions: Mapping[str, str]) -> dict[str, str]:
     """Return the definitions that a text names, and those that they name."""
-    found: dict[str, str] = {}
+    uses: dict[str, str] = {}
     texts = [text]
     while texts:
         named = {name for name in re.findall(r"\w+", texts.pop()) if name in definitions}
-        new = {name: definitions[name] for name in named - set(found)}
-        found |= new
+        new = {name: definitions[name] for name in named - set(uses)}
+        uses |= new
         texts += new.values()
-    return found
+    return uses
 
 
 @cache
 def sources() -> dict[str, str]:
     """Return the code of every function in expressions, without comments and docstrings."""
-    found = {}
-    for one in (arrays, Evidence):
-        for node in ast.walk(ast.parse(inspect.getsource(one))):
-            if isinstance(node, ast.FunctionDef) and (one is arrays or node.name in OF_HISTORY):
+    codes = {}
+    for module in (arrays, Evidence):
+        for node in ast.walk(ast.parse(inspect.getsource(module))):
+            if isinstance(node, ast.FunctionDef) and (module is arrays or node.name in OF_HISTORY):
                 if ast.get_docstring(node) is not None:
                     node.body = node.body[1:]
-                found[node.name] = ast.unparse(node)
-    return found
+                codes[node.name] = ast.unparse(node)
+    return codes
 
 
 # --- the declared claims --------------------------------------------------------------------------
@@ -136,12 +136,16 @@ def all_claims() -> list[Claim]:
     """Return every claim, by paper and name."""
     files = {path.stem: OmegaConf.load(path) for path in Path(__file__).parent.glob("*.yaml")}
     contents: dict[str, Any] = {
-        name: OmegaConf.to_container(OmegaConf.merge(one, files["shared"].constants), resolve=True)
-        for name, one in files.items()
+        name: OmegaConf.to_container(
+            OmegaConf.merge(content, files["shared"].constants), resolve=True
+        )
+        for name, content in files.items()
     }
     shared = contents.pop("shared")
-    found = [claim for paper, one in contents.items() for claim in _claims(paper, one, shared)]
-    return sorted(found, key=lambda claim: (claim.paper, claim.name))
+    claims = [
+        claim for paper, content in contents.items() for claim in _claims(paper, content, shared)
+    ]
+    return sorted(claims, key=lambda claim: (claim.paper, claim.name))
 
 
 def _claims(paper: str, content: Any, shared: Any) -> Iterator[Claim]:
@@ -152,23 +156,25 @@ def _claims(paper: str, content: Any, shared: Any) -> Iterator[Claim]:
             "hypotheses": dict(_hypotheses(fields["hypotheses"], known)),
             "prediction": tuple(_rules(fields["prediction"], shared["rules"])),
             "columns": shared["columns"] | fields.get("columns", {}),
-            "runs": tuple(runs[one] for one in fields["runs"]),
+            "runs": tuple(runs[each] for each in fields["runs"]),
         }
         yield Claim(name=name, paper=paper, **fields)
 
 
-def _hypotheses(given: Any, known: Mapping[str, Any]) -> Iterator[tuple[str, Hypothesis]]:
+def _hypotheses(hypotheses: Any, known: Mapping[str, Any]) -> Iterator[tuple[str, Hypothesis]]:
     """Yield hypotheses in words with their conditions; words alone are of a shared one."""
-    for one in given:
-        ((words, condition),) = ({one: known[one]} if isinstance(one, str) else one).items()
+    for hypothesis in hypotheses:
+        if isinstance(hypothesis, str):
+            hypothesis = {hypothesis: known[hypothesis]}
+        ((words, condition),) = hypothesis.items()
         plain = isinstance(condition, str)
         yield words, (condition, OTHERWISE) if plain else (condition["is"], condition["known"])
 
 
-def _rules(given: Any, shared: Mapping[str, Any]) -> Iterator[Rule]:
+def _rules(rules: Any, shared: Mapping[str, Any]) -> Iterator[Rule]:
     """Yield words with their conditions; a word alone stands for shared rules."""
-    for one in given:
-        if isinstance(one, str):
-            yield from _rules(shared[one], shared)
+    for rule in rules:
+        if isinstance(rule, str):
+            yield from _rules(shared[rule], shared)
         else:
-            yield from one.items()
+            yield from rule.items()

@@ -51,8 +51,8 @@ class Evidence:
             return trials
         sized = trials.assign(**{key: trials.get(key, np.nan) for key in "nTd"})
         for run, rows in trials[unknown].groupby(trials["run"].astype(str)):
-            if found := read_solutions(self.frames.folders[str(run)]):
-                sized.loc[rows.index, ["n", "T", "d"]] = found["X"].shape[1:]
+            if stored := read_solutions(self.frames.folders[str(run)]):
+                sized.loc[rows.index, ["n", "T", "d"]] = stored["X"].shape[1:]
         return sized
 
     def value(self, expression: str) -> Any:
@@ -110,29 +110,29 @@ class Evidence:
 
         `norms` are names, or the p of l_p; missing: no value. `name` has {} for the norm.
         """
-        found = pd.Series(np.nan, index=norms.index)
+        numbers = pd.Series(np.nan, index=norms.index)
         for norm in norms.dropna().unique():
             number = not isinstance(norm, str)
             full = name.format(("frobenius" if norm == 2 else f"l{norm:g}") if number else norm)
             values = self.trials[full] if part is None else self.at(full, part)
-            found = found.mask(norms == norm, values)
-        return found
+            numbers = numbers.mask(norms == norm, values)
+        return numbers
 
-    def from_arrays(self, measure: Callable[..., np.ndarray], *given: Any) -> pd.Series:
+    def from_arrays(self, measure: Callable[..., np.ndarray], *parts: Any) -> pd.Series:
         """Return a number for every instance, measured of the arrays of its run; NaN without them.
 
-        `measure` takes these arrays, instance axis B first, and what is given, and returns (B,).
+        `measure` takes these arrays, instance axis B first, and `parts`, and returns (B,).
         """
-        found = pd.Series(np.nan, index=self.trials.index)
+        numbers = pd.Series(np.nan, index=self.trials.index)
         for run, rows in self.trials.groupby(self.trials["run"].astype(str)):
             if stored := read_solutions(self.frames.folders[str(run)]):
                 _, *key = row_key(rows)
                 of_arrays = [stored["seeds" if name == "seed" else name] for name in key]
                 values = pd.Series(
-                    measure(stored, *given), index=pd.MultiIndex.from_arrays(of_arrays)
+                    measure(stored, *parts), index=pd.MultiIndex.from_arrays(of_arrays)
                 )
-                found[rows.index] = values.reindex(pd.MultiIndex.from_frame(rows[key])).to_numpy()
-        return found
+                numbers[rows.index] = values.reindex(pd.MultiIndex.from_frame(rows[key])).to_numpy()
+        return numbers
 
 
 class _Names(dict[str, Any]):

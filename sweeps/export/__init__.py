@@ -39,26 +39,26 @@ def export(words: Sequence[str]) -> str:
     parser.add_argument("--to", type=Path, metavar="FOLDER", help="default: export/NAME")
     of_n = "of at most N instances the SVMs become files for check.py, default: %(default)s"
     parser.add_argument("--instances", type=int, default=100, metavar="N", help=of_n)
-    given = parser.parse_args(words)
-    if given.instances < 1:
-        raise ConfigError(f"--instances={given.instances}: must be a whole number >= 1")
-    target = given.to or Path("export", Path(given.run).resolve().name)
+    options = parser.parse_args(words)
+    if options.instances < 1:
+        raise ConfigError(f"--instances={options.instances}: must be a whole number >= 1")
+    target = options.to or Path("export", Path(options.run).resolve().name)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ConfigError(f"--to={target}: must be a new or an empty folder")
-    named = [one for one in all_claims() if one.name == given.run]
-    folders = [FOLDER / of.name for one in named for of in one.runs] or [Path(given.run)]
+    named = [claim for claim in all_claims() if claim.name == options.run]
+    folders = [FOLDER / of.name for claim in named for of in claim.runs] or [Path(options.run)]
     claims = named or [
-        one for one in all_claims() if {FOLDER / of.name for of in one.runs} == {*folders}
+        claim for claim in all_claims() if {FOLDER / of.name for of in claim.runs} == {*folders}
     ]
     sweep = load(*folders)
     if sweep.trials.empty:
         why = " ".join([sweep.frames.not_shown, *sweep.frames.next])
-        raise ConfigError(f"{given.run}: must have a finished run. {why}")
+        raise ConfigError(f"{options.run}: must have a finished run. {why}")
     for name in ("tables", "instances"):
         (target / name).mkdir(parents=True)
     shutil.copy(check.__file__, target)
     (target / "columns.txt").write_text(columns_text())
-    svms = pd.DataFrame(_svms(sweep, target, given.instances), columns=COLUMNS)
+    svms = pd.DataFrame(_svms(sweep, target, options.instances), columns=COLUMNS)
     tables = {"trials": sweep.trials, "history": sweep.history, "runs": sweep.runs, "svms": svms}
     for name, table in tables.items():
         table.to_csv(target / "tables" / f"{name}.csv", index=False)
@@ -67,7 +67,7 @@ def export(words: Sequence[str]) -> str:
         archives=[pack(folder.resolve(), target).name for folder in folders],
         instances=len(svms[COLUMNS[:4]].drop_duplicates()),
         kinds=counts(svms.assign(file=svms["file"] > ""), ["svm", "status", "file"]),
-        verdicts=[(one, verdict(one, FOLDER)) for one in claims],
+        verdicts=[(claim, verdict(claim, FOLDER)) for claim in claims],
     ).html
     return f"{page}; python {target / 'check.py'} proves {(svms['file'] > '').sum()} SVMs"
 

@@ -18,9 +18,9 @@ from pathlib import Path
 
 def times(A, B):
     """Return A B^T; denominators are powers of two, so that the largest is a common one."""
-    p, q = (max(x.denominator for row in one for x in row) for one in (A, B))
-    A, B = ([[int(x * c) for x in row] for row in one] for one, c in ((A, p), (B, q)))
-    dots = ([sum(x * y for x, y in zip(row, one, strict=True)) for one in B] for row in A)
+    p, q = (max(x.denominator for row in matrix for x in row) for matrix in (A, B))
+    A, B = ([[int(x * c) for x in row] for row in matrix] for matrix, c in ((A, p), (B, q)))
+    dots = ([sum(x * y for x, y in zip(row, column, strict=True)) for column in B] for row in A)
     return [[Fraction(dot, p * q) for dot in row] for row in dots]
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from .. import notation, statistics
 from ..cells import rows_of
-from ..facets import BANDS, QUARTILES, Panel, curves, labels, named, panel_of, panels_of
+from ..facets import BANDS, QUARTILES, Panel, curves, labels, named, panel_of
 from . import CAPTIONS, MOST_CURVES, CellAxes, Drawing, Figure, SweepFrames, Tables, paged
 from ._numbers import OWN, TRAINED, history_of, joined, of_own_norm, outcomes, quantities_of
 
@@ -112,11 +112,8 @@ class Curves:
 
     def notes(self, tables: Tables, axes: CellAxes) -> list[str]:
         """Return what is drawn, and of which instances, unless the captions say so."""
-        return (
-            []
-            if "note" in CAPTIONS.get(self.main or self.name, {})
-            else [CAPTIONS["over_steps"][self.statistic]]
-        )
+        own = CAPTIONS.get(self.main or self.name, {})
+        return [] if "note" in own else [CAPTIONS["over_steps"][self.statistic]]
 
     def figure(self, quantities: Sequence[str], tables: Tables, axes: CellAxes) -> Figure:
         """Return a panel for each quantity and value of `facet`; a single quantity has one row."""
@@ -132,23 +129,20 @@ class Curves:
             hue, dash = dash, []
         overlay = "quantity" in (*hue, *dash)
         parts = {"facet": facet, "hue": hue, "dash": dash}
-        table = table.assign(**{part: self.words(axes, table, of) for part, of in parts.items()})
-        ticks = () if self.x == "step" else table[self.x]
+        words = {part: self.words(axes, table, of) for part, of in parts.items() if of}
+        facets = words.pop("facet", "")
+        table = table.assign(**words)
+        panels = {name: self.panel(name) for name in quantities}
         single = overlay or len(quantities) == 1
+        places = {"col": facets} if single else {"row": facets, "col": table["quantity"]}
         return curves(
-            table,
+            table.assign(**places),
             self.x,
             self.statistic,
-            hue="hue",
-            dash="dash" if dash else "",
-            row="" if overlay else "quantity" if single else "facet",
-            col="facet" if single else "quantity",
-            panels=panel_of(self.axis) if overlay else self.panels(quantities),
+            panels=self.panel(self.axis or quantities[0]) if single else panels,
             bands=BANDS | (QUARTILES if self.quartiles else {}),
             offset=self.offset,
-            x_label=notation.column(self.x),
             log_x=self.log_x,
-            ticks=ticks,
         )
 
     def words(self, axes: CellAxes, table: pd.DataFrame, keys: Sequence[str]) -> "pd.Series[str]":
@@ -157,9 +151,7 @@ class Curves:
             return named(table["quantity"], notation.MEASURED.get(self.name, {}))
         return labels(axes, table, keys)
 
-    def panels(self, quantities: Sequence[str]) -> dict[str, Panel]:
-        """Return the vertical axes of the quantities."""
-        return {
-            name: replace(panel, label=panel.label.replace("(W,", f"({self.weights},"))
-            for name, panel in panels_of(*quantities).items()
-        }
+    def panel(self, quantity: str) -> Panel:
+        """Return the vertical axis of a quantity."""
+        panel = panel_of(quantity)
+        return replace(panel, label=panel.label.replace("(W,", f"({self.weights},"))

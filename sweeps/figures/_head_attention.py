@@ -7,13 +7,12 @@ import numpy as np
 import pandas as pd
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
-from scipy.special import softmax
 
 from .. import style
 from ..cells import groups, rows_of
 from ..facets import heatmap
 from . import CellAxes, Figure, SweepFrames, Tables
-from ._numbers import arrays_of, drawn_again
+from ._numbers import arrays_of, attention, drawn_again
 
 HEAD = ["at_layer", "at_head"]
 COLUMNS = ["seed", "sentence", "token", "attention", "selected", "is_support", "word", "of_query"]
@@ -51,12 +50,8 @@ def of_instance(
     at: Mapping[str, np.ndarray], words: Sequence[Sequence[str]] = (), queries: Sequence[int] = ()
 ) -> list[dict[str, Any]]:
     """Return a row for each token of a stored instance: attention, and margin of its SVM."""
-
-    def logits(W: np.ndarray) -> np.ndarray:
-        return np.asarray(np.einsum("ntd,de,ne->nt", at["X"], W, at["Z"]))
-
-    s = softmax(np.where(at["mask"], logits(at["trained_W"]), -np.inf), axis=1)
-    svm, chosen = logits(at["frobenius_W"]), at["selected"]
+    s, chosen = attention(at, at["trained_W"]), at["selected"]
+    svm = np.einsum("ntd,de,ne->nt", at["X"], at["frobenius_W"], at["Z"])
     margin = svm[np.arange(len(s)), chosen][:, None] - svm
     is_chosen = np.arange(s.shape[1]) == chosen[:, None]
     support = (margin <= 1 + 1e-6) & at["mask"] & ~is_chosen

@@ -102,11 +102,10 @@ class Networks(Curves):
         column = labels(axes, table, [*self.facet])
         bar = labels(axes, table, [*self.ends], short=True)
         return bars(
-            table.assign(column=column, bar=bar),
+            table.assign(col=column, bar=bar),
             "bar",
             "cause",
             style.FILLS["causes"],
-            col="column",
             x_label=notation.column("_".join(self.ends)),
             y_label="share of the rows",
             least=2.0,

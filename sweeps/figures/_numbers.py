@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.special import softmax
 
 from attnsvm.config import ConfigError
 from attnsvm.config.instantiate import named
@@ -90,6 +91,12 @@ def arrays_of(frames: SweepFrames, run: object) -> dict[str, np.ndarray]:
     """Return the stored arrays of a run; none if its folder is not known."""
     folder = frames.folders.get(str(run))
     return {} if folder is None else dict(read_solutions(folder))
+
+
+def attention(at: Mapping[str, np.ndarray], W: np.ndarray) -> np.ndarray:
+    """Return the softmax of X W z over the tokens of an instance, (..., n, T), of W (..., d, d)."""
+    logits = np.einsum("ntd,...de,ne->...nt", at["X"], W, at["Z"])
+    return np.asarray(softmax(np.where(at.get("mask", True), logits, -np.inf), axis=-1))
 
 
 def drawn_again(frames: SweepFrames, run: object, at: Mapping[str, np.ndarray]) -> tuple[Any, Any]:

@@ -8,13 +8,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch
 from matplotlib.path import Path as MplPath
-from scipy.special import softmax
 
 from .. import style
 from ..cells import groups
 from ..facets import heatmap
 from . import CellAxes, Figure, SweepFrames, Tables
-from ._numbers import arrays_of, certified, drawn_again, joined
+from ._numbers import arrays_of, attention, certified, drawn_again, joined
 
 OF_TOKEN = ["sequence", "row", "token", "component", "attention", "is_next"]
 COLUMNS = ["seed", "last", *OF_TOKEN, "usable", "windows"]
@@ -45,7 +44,6 @@ def _of_instance(data: Any, batch: Any, at: Mapping[str, np.ndarray]) -> pd.Data
     from attnsvm.theory.token_graph import priority_graphs
 
     graph, seed = priority_graphs(batch)[0], int(at["seeds"])
-    logits = np.einsum("ntd,de,ne->nt", at["X"], at["trained_W"], at["Z"])
     vocabulary = len(np.unique(at["X"].reshape(-1, at["X"].shape[-1]), axis=0))
     nodes = graph.nodes.numpy()
     words = np.array(data.words(seed) if hasattr(data, "usable") else nodes % vocabulary)
@@ -59,8 +57,8 @@ def _of_instance(data: Any, batch: Any, at: Mapping[str, np.ndarray]) -> pd.Data
         "is_next": (graph.nodes == graph.labels[:, None]).numpy(),
     }
     tokens = pd.DataFrame({name: values.ravel() for name, values in columns.items()})
-    attention = softmax(np.where(at["mask"], logits, -np.inf), axis=1).ravel()
-    sums = tokens.assign(attention=attention).groupby([*columns], as_index=False).sum()
+    softmax = attention(at, at["trained_W"]).ravel()
+    sums = tokens.assign(attention=softmax).groupby([*columns], as_index=False).sum()
     shown = _one_query(sums)
     return shown.assign(
         seed=seed,

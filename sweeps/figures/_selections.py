@@ -39,18 +39,15 @@ def of_pairs(frames: SweepFrames) -> pd.DataFrame:
     interval. A run is paired with itself too: `both_optimal` is then its own share.
     """
     axes = frames.axes
-    typed = {name: axes.typed.get(name, name) for name in axes.names}
     of_optimizer = [
         name
-        for name, field in typed.items()
-        if field.partition(".")[0] == "optimizer" and field not in START
+        for name in axes.names
+        if (field := axes.typed.get(name, name)).partition(".")[0] == "optimizer"
+        and field not in START
     ]
     rows: list[dict[str, Any]] = []
     for _, trials in groups(frames.trials, axes.besides(*of_optimizer)):
-        cells = [
-            ({name: part[name].iloc[0] for name in axes.names}, _tokens(frames, part))
-            for _, part in groups(trials, axes.besides())
-        ]
+        cells = [(cell, _tokens(frames, part)) for cell, part in groups(trials, axes.besides())]
         for (cell, first), (of_other, second) in combinations_with_replacement(cells, 2):
             own = {name: of_other[name] for name in of_optimizer if pd.notna(of_other[name])}
             other = axes.label(own).removeprefix("optimizer=")

@@ -153,15 +153,12 @@ class Generalisation(Curves):
         table = rows_of(tables["generalisation_margins"], {"parameterization": "w"})
         column, n = self.words(axes, table, ["signal"]), self.words(axes, table, ["n"])
         return curves(
-            table.assign(column=column, curve=n, used=1),
+            table.assign(col=column, hue=n, used=1),
             "svm_margin",
             "held_out_optimal",
-            hue="curve",
-            col="column",
             panels=panel_of("held_out_optimal"),
             joined=False,
             log_x=True,
-            x_label=notation.column("svm_margin"),
         )
 
 
@@ -187,13 +184,10 @@ class TokenCount(Curves):
         panel = table["quantity"].where(~table["quantity"].isin(svms), "agreement")
         curve = named(table["quantity"], {"attended_tokens": "", "kept": ""} | svms)
         return curves(
-            table.assign(panel=panel, curve=curve),
+            table.assign(col=panel, hue=curve),
             self.x,
             "mean",
-            hue="curve",
-            col="panel",
             palette=notation.SVM_COLOURS | {"": style.INK},
-            x_label=notation.column(self.x),
             panels=panels_of("attended_tokens", "agreement", "kept"),
             ticks=(0, 0.25, 0.5, 0.75, 1),
         )

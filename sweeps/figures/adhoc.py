@@ -1,7 +1,7 @@
 """Sweeps without their own figures: how training ended and which SVM W agrees with.
 
-A numeric axis becomes x, the next axes colours, columns and rows of panels; few cells have bars
-too.
+A numeric axis becomes x, the next axes colours, columns and rows of panels; few cells stand side by
+side too.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ import pandas as pd
 from .. import notation, statistics, style
 from ..chart.chart import WORDS, figure_of
 from ..chart.spec import ROOM, ChartSpec
-from ..facets import entries_of, stacked
+from ..facets import WHISKERS, Panel, bars, curves, named, values_of
 from . import CAPTIONS, FIGURES, CellAxes, Drawing, Figure, SweepFrames, Tables, paged
 from ._numbers import ended
 
@@ -52,7 +52,7 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
 
 
 def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
-    """Return a chart of each quantity over a numeric axis, and bars where there are few cells."""
+    """Return a chart of each quantity over a numeric axis, and cells side by side if few."""
     cells = list(tables["outcomes"]["cell"].unique())
     numbers = tables["usable"][axes.besides()].select_dtypes("number")
     values = numbers.dropna(axis="columns").nunique()
@@ -61,18 +61,19 @@ def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Dr
         return charts
     pages = [cells[first : first + BARS] for first in range(0, len(cells), BARS)]
     hidden = sum(map(len, pages[FIGURES:]))
-    caption, note = CAPTIONS["adhoc"].values()
-    lines = [note, f"{hidden} further cells are in the table only." if hidden else "", *remarks]
-    bars = [
+    lines = [*remarks, *([f"{hidden} further cells are in the table only."] if hidden else [])]
+    trained = tables["agreement"]["quantity"].isin(notation.SVM_QUANTITIES).any()
+    figures = {"adhoc": _outcomes} | ({"adhoc_agreement": _agreement} if trained else {})
+    return charts + [
         Drawing(
-            f"adhoc_{i}" if i else "adhoc",
-            caption,
-            partial(_bars, tables, axes, page),
-            lambda: lines,
+            f"{name}_{i}" if i else name,
+            CAPTIONS[name]["caption"],
+            partial(figure, tables, page),
+            partial(list, [CAPTIONS[name]["note"], *lines]),
         )
+        for name, figure in figures.items()
         for i, page in enumerate(pages[:FIGURES])
     ]
-    return [*bars, *charts]
 
 
 def _charts(tables: Tables, axes: CellAxes, x: str, remarks: Sequence[str]) -> list[Drawing]:
@@ -116,35 +117,35 @@ def _notes(tables: Tables, axes: CellAxes) -> list[str]:
     ]
 
 
-def _bars(tables: Tables, axes: CellAxes, cells: list[str]) -> Figure:
-    """Return stacked bars of outcomes beside the median 1-correlations, a row for each cell."""
-    outcomes, agreement = (
-        tables[name][tables[name]["cell"].isin(cells)].assign(
-            cell=lambda table: pd.Categorical(table["cell"], cells)
-        )
-        for name in ("outcomes", "agreement")
+def _of_cells(table: pd.DataFrame, cells: list[str]) -> pd.DataFrame:
+    """Return the rows of some cells, with the words of each."""
+    words = {cell: style.wrapped(style.plain(cell), 1.2) for cell in cells}
+    table = table[table["cell"].isin(cells)]
+    return table.assign(words=named(table["cell"], words))
+
+
+def _outcomes(tables: Tables, cells: list[str]) -> Figure:
+    """Return a stacked bar of the outcomes of each cell."""
+    return bars(_of_cells(tables["outcomes"], cells), "words", "outcome", style.FILLS["kinds"])
+
+
+def _agreement(tables: Tables, cells: list[str]) -> Figure:
+    """Return the median 1-correlations of each cell with their intervals."""
+    table = _of_cells(tables["agreement"], cells)
+    table = table[table["quantity"].isin(notation.SVM_QUANTITIES)]
+    fig = curves(
+        table.assign(
+            at=table["words"].cat.codes, hue=named(table["quantity"], notation.SVM_QUANTITIES)
+        ),
+        "at",
+        "median",
+        joined=False,
+        bands={},
+        whiskers=WHISKERS,
+        offset=0.15,
+        palette=notation.SVM_COLOURS,
+        panels=Panel("median " + notation.DISTANCE(r"\cdot\,"), "log"),
     )
-    fields = outcomes.drop_duplicates("cell").set_index("cell")[axes.besides()]
-    names = [notation.label(axes, dict(fields.loc[cell])) or cell for cell in cells]
-    fig = style.figure(style.PAGE, 0.8 + 0.2 * max(len(cells), 4))
-    left, right = fig.subplots(1, 2, sharey=True)
-    kinds = style.FILLS["kinds"]
-    looks = kinds | dict.fromkeys(sorted({*outcomes["outcome"]} - {*kinds}), kinds["other"])
-    stacked(left, outcomes, "cell", "outcome", looks, lying=True, least=0.09)
-    left.set(xlim=(0, 1), xlabel="share of instances")
-    style.percent(left.xaxis)
-    rows = agreement[agreement["quantity"].isin(notation.SVM_QUANTITIES) & (agreement["used"] > 0)]
-    for quantity, part in rows.groupby("quantity"):
-        name = notation.SVM_QUANTITIES[str(quantity)]
-        colour, y = notation.SVM_COLOURS[name], part["cell"].cat.codes
-        right.hlines(y, part["low"], part["high"], color=colour, linewidth=1.2)
-        right.plot(part["median"], y, "o", color=colour, label=name)
-    style.log_axis(right.xaxis)
-    right.grid(True, axis="x")
-    right.set_xlabel("median " + notation.DISTANCE(r"\cdot\,"))
-    if rows.empty:
-        style.empty(right, "no instance with a trained W and a solved SVM")
-    left.set_yticks(range(len(cells)), [style.wrapped(name, 1.9) for name in names])
-    left.set_ylim(len(cells) - 0.4, -0.6)
-    style.legend(fig, entries_of(left, right))
+    style.words_at(fig.axes[0], values_of(table, "words"))
+    fig.axes[0].set_xlabel("")
     return fig

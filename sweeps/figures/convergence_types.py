@@ -53,14 +53,11 @@ class Types:
         """Return bars, with the interval of the share `global` beside each."""
         table = tables["convergence_types"]
         at = labels(axes, table, [self.x], short=True)
-        table = table.assign(at=at, column=labels(axes, table, axes.besides(self.x)))
-        looks = style.FILLS["kinds"]
-        others = dict.fromkeys(sorted({*table["kind"]} - {*looks}), looks["other"])
-        kinds = table[table["kind"] != "assumption_b1"]
-        label = notation.column(self.x)
-        fig = bars(kinds, "at", "kind", looks | others, col="column", x_label=label)
-        for ax, column in zip(fig.axes, values_of(table, "column"), strict=True):
-            best = rows_of(kinds, {"kind": "global", "column": column}).set_index("at")
+        table = table.assign(at=at, col=labels(axes, table, axes.besides(self.x)))
+        kinds, label = table[table["kind"] != "assumption_b1"], notation.column(self.x)
+        fig = bars(kinds, "at", "kind", style.FILLS["kinds"], x_label=label)
+        for ax, column in zip(fig.axes, values_of(table, "col"), strict=True):
+            best = rows_of(kinds, {"kind": "global", "col": column}).set_index("at")
             best = best.reindex(at.cat.categories)
             ax.vlines(np.arange(len(best)) + 0.32, best["low"], best["high"], "black", lw=0.8)
         return fig

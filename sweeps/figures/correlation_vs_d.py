@@ -135,7 +135,7 @@ def _variant(table: pd.DataFrame, axes: CellAxes) -> "pd.Series[str]":
 
 
 def _words(name: str, tables: Tables, axes: CellAxes) -> pd.DataFrame:
-    """Return the rows of the three solutions, with the words of variant, d (`column`) and curve."""
+    """Return the rows of the three solutions, with the words of variant, d (`col`) and curve."""
     counts = tables["correlation_vs_d_counts"]
     ds = sorted(counts["d"].unique())
     places = np.linspace(0, len(ds) - 1, min(len(ds), DIMENSIONS)).round().astype(int)
@@ -144,8 +144,8 @@ def _words(name: str, tables: Tables, axes: CellAxes) -> pd.DataFrame:
     table = table[table["quantity"].isin(QUANTITIES)]
     return table.assign(
         variant=_variant(table, axes).astype(_variant(counts, axes).dtype),
-        column=pd.Categorical(table["d"].map(columns), list(columns.values())),
-        curve=named(table["quantity"], {name: SVM_QUANTITIES[name] for name in QUANTITIES}),
+        col=pd.Categorical(table["d"].map(columns), list(columns.values())),
+        hue=named(table["quantity"], {name: SVM_QUANTITIES[name] for name in QUANTITIES}),
     )
 
 
@@ -159,6 +159,7 @@ def _versus_d(tables: Tables, axes: CellAxes) -> Figure:
     table = table.assign(
         mean=table["mean"].clip(lower=SMALLEST),
         low=table["low"].mask(rest),
+        col=table["variant"],
         dash=named(table["instances"], {"all": "all accepted", "not flat": "not flat"}),
     )
     published = _words("correlation_vs_d_published", tables, axes)
@@ -167,17 +168,12 @@ def _versus_d(tables: Tables, axes: CellAxes) -> Figure:
         table,
         "d",
         "mean",
-        hue="curve",
-        dash="dash",
-        col="variant",
         panels=AXIS,
         extra=read,
         palette=SVM_COLOURS,
-        x_label=column("d"),
-        ticks=table["d"],
     )
     for ax, variant in zip(fig.axes, values_of(table, "variant"), strict=True):
-        for curve, rows in rows_of(published, {"variant": variant}).groupby("curve"):
+        for curve, rows in rows_of(published, {"variant": variant}).groupby("hue"):
             ax.plot(rows["d"], rows["value"], **READ, color=SVM_COLOURS[str(curve)])
     return fig
 
@@ -192,13 +188,12 @@ def _drawn(tables: Tables, axes: CellAxes) -> Figure:
     looks |= zip(others, chain(fills["others"], repeat({"color": style.INK})), strict=False)
     total = counts.groupby(["variant", "d"], observed=True)["count"].transform("sum")
     bar = counts["d"].map(number) + "\n(" + total.astype(str) + ")"
-    counts = counts.assign(share=counts["count"] / total, bar=bar).sort_values("d")
+    counts = counts.assign(share=counts["count"] / total, bar=bar, col=counts["variant"])
     return bars(
-        counts,
+        counts.sort_values("d"),
         "bar",
         "kind",
         looks,
-        col="variant",
         least=2.0,
         y_label="instances drawn",
         x_label=f"{column('d')} (instances drawn)",
@@ -212,11 +207,8 @@ def _over_steps(tables: Tables, axes: CellAxes) -> Figure:
         table.assign(mean=table["mean"].clip(lower=SMALLEST)),
         "step",
         "mean",
-        hue="curve",
-        col="column",
         palette=SVM_COLOURS,
         panels=AXIS,
-        x_label="step",
     )
 
 
@@ -236,8 +228,6 @@ def _scatter(tables: Tables, axes: CellAxes) -> Figure:
         table,
         "softmax",
         "value",
-        hue="curve",
-        col="column",
         panels=AXIS,
         joined=False,
         palette=SVM_COLOURS,

@@ -7,7 +7,7 @@ from itertools import permutations
 import numpy as np
 import pandas as pd
 
-from .. import notation, statistics
+from .. import statistics
 from ..facets import curves, labels, named, panels_of
 from . import CellAxes, Drawing, Figure, SweepFrames, Tables, paged
 from ._networks import with_layers
@@ -85,23 +85,13 @@ def _figure(measures: Sequence[str], tables: Tables, axes: CellAxes) -> Figure:
     table = tables["heads"]
     equal, other = table["measure"] == "equal", table["measure"] == "other"
     table = table.assign(
-        rule=labels(axes, table, ["parameterization"]),
+        row=labels(axes, table, ["parameterization"]),
         value=table["median"].mask(equal, table["mean"]),
-        panel=table["measure"].mask(other, "own"),
-        curve=labels(axes, table, ["layers", "layer"]),
+        col=table["measure"].mask(other, "own"),
+        hue=labels(axes, table, ["layers", "layer"]),
         dash=named(other, {False: "its own SVM", True: "SVM of another head"}),
     )
-    table = table[table["panel"].isin(measures)]
-    row = "rule" if table["parameterization"].nunique() > 1 else ""
-    return curves(
-        table,
-        "heads",
-        "value",
-        hue="curve",
-        dash="dash" if "own" in measures else "",
-        row=row,
-        col="panel",
-        panels=panels_of(*measures),
-        ticks=table["heads"],
-        x_label=notation.column("heads"),
-    )
+    table = table[table["col"].isin(measures)]
+    if "own" not in measures:
+        table = table.drop(columns="dash")
+    return curves(table, "heads", "value", panels=panels_of(*measures))

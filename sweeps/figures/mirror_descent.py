@@ -152,17 +152,13 @@ def _figure(quantity: str, gradient: str, tables: Tables, axes: CellAxes) -> Fig
     apart = axes.besides("gradient", "steps", "parameterization") or ["p"]
     return curves(
         table.assign(
-            column=labels(axes, table, apart),
-            curve=named(table["svm"], {norm: f"{word} SVM" for norm, word in words.items()}),
+            col=labels(axes, table, apart),
+            hue=named(table["svm"], {norm: f"{word} SVM" for norm, word in words.items()}),
             dash=named(table["quantity"], TOKENS),
         ),
         "step",
         STATISTIC,
-        hue="curve",
-        dash="dash",
-        col="column",
         panels=panel_of(quantity),
-        x_label="step",
         log_x=True,
     )
 

@@ -285,16 +285,14 @@ def _place(norm: str) -> tuple[int, str]:
 
 def _steps(name: str, tables: Tables, axes: CellAxes) -> Figure:
     rows = [
-        part.assign(curve=f"{word}: {_word(part['own'].iloc[0])} margin")
+        part.assign(hue=f"{word}: {_word(part['own'].iloc[0])} margin")
         for word, part in _settings(tables[name], axes)
     ]
     return curves(
         joined(rows, [*tables[name]]),
         "step",
         "median",
-        hue="curve",
         height=2.2,
         panels=panel_of("own_margin_gap"),
-        x_label="step",
         log_x=True,
     )

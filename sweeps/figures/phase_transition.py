@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 
 from .. import statistics, style
 from ..cells import number, rows_of
-from ..facets import curves, heatmap, labels, named, panel_of
+from ..facets import curves, heatmaps, labels, named, panel_of
 from ..notation import MEASURED, column
 from . import CAPTIONS, CellAxes, Drawing, Figure, SweepFrames, Tables, paged
 from ._numbers import UNTYPED, outcomes
@@ -100,18 +99,12 @@ def _halfway(axis: str, tables: Tables, axes: CellAxes) -> Figure:
     points = pd.concat([table, promised.assign(low=np.nan, high=np.nan)], ignore_index=True)
     names = {**SHARES, "promised": PROMISED}
     return curves(
-        points.assign(
-            curve=named(points["share_of"], names), column=labels(axes, points, [AXES[axis]])
-        ),
+        points.assign(hue=named(points["share_of"], names), col=labels(axes, points, [AXES[axis]])),
         axis,
         "halfway",
-        hue="curve",
-        col="column",
         panels=panel_of("halfway"),
         height=2.2,
-        x_label=column(axis),
         log_x=True,
-        ticks=points[axis],
         palette=style.colours(SHARES.values()) | {PROMISED: style.INK},
     )
 
@@ -119,18 +112,21 @@ def _halfway(axis: str, tables: Tables, axes: CellAxes) -> Figure:
 def _maps(plane: dict[str, Any], axis: str, tables: Tables, axes: CellAxes) -> Figure:
     """Return a map of each share over d and `axis`, with a line at d = max(T - 1, n)."""
     table = rows_of(tables["phase_transition"], plane)
-    fig = style.figure(style.PAGE, 2.0)
-    for ax, (name, words) in zip(
-        fig.subplots(1, len(SHARES), sharey=True), SHARES.items(), strict=True
-    ):
-        cells = rows_of(table, {"share_of": name})
-        style.heading(ax, words)
-        heatmap(ax, cells, axis, "d", "share", vmin=0, vmax=1, xticklabels="auto")
-        ax.invert_yaxis()
-        first = np.searchsorted(np.unique(cells["d"]), _promised(cells.drop_duplicates(axis)))
+    fig = heatmaps(
+        table.assign(col=named(table["share_of"], SHARES)),
+        axis,
+        "d",
+        "share",
+        norm=Normalize(0, 1),
+        label="share of instances",
+        height=1.65,
+        x_label="$d$",
+        xticklabels="auto",
+        y_label=column(axis),
+    )
+    first = np.searchsorted(np.unique(table["d"]), _promised(table.drop_duplicates(axis)))
+    *panels, bar = fig.axes
+    for ax in panels:
         ax.stairs(first, orientation="horizontal", baseline=None, color="#e31a1c", lw=1.2)
-        ax.set(xlabel="$d$", ylabel=column(axis) if ax is fig.axes[0] else "")
-    bar = fig.colorbar(ScalarMappable(Normalize(0, 1), "viridis"), ax=fig.axes, aspect=25, pad=0.01)
-    bar.set_label("share of instances")
-    style.percent(bar.ax.yaxis)
+    style.percent(bar.yaxis)
     return fig

@@ -210,13 +210,11 @@ def _against(svm: str, tables: Tables, axes: CellAxes) -> Figure:
     fig = curves(
         table.assign(
             x=curve.cat.codes + 0.85 * (rank - 0.5),
-            curve=curve,
-            norm=table["svm_norm"].astype(str) + " norm",
+            hue=curve,
+            col=table["svm_norm"].astype(str) + " norm",
         ),
         "x",
         "mean",
-        hue="curve",
-        col="norm",
         bands={},
         whiskers=WHISKERS,
         joined=False,
@@ -224,7 +222,7 @@ def _against(svm: str, tables: Tables, axes: CellAxes) -> Figure:
         panels=panel_of("control"),
     )
     for ax in fig.axes:
-        ax.set_xticks([])
+        ax.set(xticks=[], xlabel="")
     return fig
 
 

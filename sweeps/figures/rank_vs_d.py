@@ -9,7 +9,7 @@ from matplotlib.ticker import MaxNLocator
 
 from .. import statistics
 from ..facets import Panel, curves, labels, named, values_of
-from ..notation import SVMS, column
+from ..notation import SVMS
 from . import CAPTIONS, CellAxes, Drawing, Figure, SweepFrames, Tables, paged
 from ._numbers import joined
 
@@ -122,7 +122,7 @@ def _ranks(roles: tuple[str, str], tables: Tables, axes: CellAxes) -> Figure:
     table = _panels(tables["rank_vs_d"], axes, *roles)
     table = table.rename(columns=lambda name: name.removeprefix("rank_"))
     table = table.assign(
-        method=named(table["method"], METHODS),
+        col=named(table["method"], METHODS),
         below=table["mean"] - table["std"],
         above=table["mean"] + table["std"],
     )
@@ -131,14 +131,9 @@ def _ranks(roles: tuple[str, str], tables: Tables, axes: CellAxes) -> Figure:
         table,
         "d",
         "mean",
-        hue="hue",
-        dash="dash",
-        row="row",
-        col="method",
         panels=Panel("mean rank" + f" of {norms[0]}" * (len(norms) == 1), "from_zero"),
         whiskers={("below", "above"): 0.7},
         **_LOOK,
-        ticks=table["d"],
     )
     for ax in fig.axes:
         ax.yaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
@@ -150,13 +145,11 @@ def _shares(roles: tuple[str, str], tables: Tables, axes: CellAxes) -> Figure:
     table = _panels(tables["rank_vs_d"], axes, *roles).query("method == 'certified'")
     table = table[table["svm_norm"] == table["svm_norm"].min()].assign(used=table["trials"])
     table = table.rename(columns=lambda name: name.removeprefix("nothing_"))
-    panel = Panel("infeasible", "share")
-    return curves(
-        table, "d", "share", hue="hue", col="row", panels=panel, **_LOOK, ticks=table["d"]
-    )
+    table = table.rename(columns={"row": "col"}).drop(columns="dash")
+    return curves(table, "d", "share", panels=Panel("infeasible", "share"), **_LOOK)
 
 
-_LOOK: Any = {"offset": 0.14, "widen": 0.9, "x_label": column("d")}
+_LOOK: Any = {"offset": 0.14, "widen": 0.9}
 
 
 def _small_print(tables: Tables, axes: CellAxes) -> list[str]:

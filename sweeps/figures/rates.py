@@ -8,7 +8,7 @@ import pandas as pd
 
 from .. import statistics, style
 from ..facets import curves, labels, panels_of
-from ..notation import MEASURED, column
+from ..notation import MEASURED
 from . import MOST_CURVES, CellAxes, Drawing, Figure, SweepFrames, Tables, paged
 from ._numbers import history_of, outcomes
 
@@ -176,15 +176,12 @@ def _figure(x: str, quantities: Sequence[str], tables: Tables, axes: CellAxes) -
     table = tables["rates_curves"]
     table = table[(table["median"] > SMALLEST_SHOWN) & table["quantity"].isin(quantities)]
     return curves(
-        table.assign(curve=labels(axes, table, axes.besides())),
+        table.assign(hue=labels(axes, table, axes.besides()), col=table["quantity"]),
         x,
         "median",
-        hue="curve",
-        col="quantity",
         panels=panels_of(*quantities),
         bands={},
         log_x=True,
-        x_label=column(x),
     )
 
 

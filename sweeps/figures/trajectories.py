@@ -7,14 +7,13 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from scipy.special import softmax
 
 from .. import style
 from ..cells import groups, rows_of
 from ..facets import named, values_of
 from ..notation import RULES, SVMS
 from . import CellAxes, Drawing, Figure, SweepFrames, Tables, paged
-from ._numbers import arrays_of, joined, outcomes
+from ._numbers import arrays_of, attention, joined, outcomes
 
 SCENES = {"paths_far": "samples far apart", "paths_near": "samples overlapping"}
 PUBLISHED_SEEDS = {"paths_far": 1, "paths_near": 3}
@@ -72,8 +71,6 @@ def _scene(arrays: Mapping[str, np.ndarray]) -> dict[str, pd.DataFrame]:
     usable = np.flatnonzero((np.abs(arrays["snapshots"]) < LARGEST).all((-2, -1)))
     kept = usable[np.unique(np.geomspace(1, len(usable), STEPS_KEPT).astype(int) - 1)]
     directions = np.einsum("sde,ne->snd", arrays["snapshots"][kept], Z)
-    logits = np.where(mask, np.einsum("ntd,snd->snt", X, directions), -np.inf)
-    attention = softmax(logits, axis=-1)
     optimal = np.where(mask, arrays["scores"], -np.inf).argmax(-1)
     n, T = X.shape[:2]
     sample, token = np.indices((n, T)).reshape(2, -1)
@@ -94,7 +91,7 @@ def _scene(arrays: Mapping[str, np.ndarray]) -> dict[str, pd.DataFrame]:
             "step": arrays["steps"][kept][at],
             "sample": who,
             "token": which,
-            "softmax": attention.ravel(),
+            "softmax": attention(arrays, arrays["snapshots"][kept]).ravel(),
             "x": directions[at, who, 0],
             "y": directions[at, who, 1],
         }

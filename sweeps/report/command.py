@@ -38,8 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     options = _parser().parse_args(argv)
     directory = or_latest(options.directory)
-    beside, paper = ("directory", "config_dir", "extension", "style"), options.style == "paper"
-    parts = {name: value for name, value in vars(options).items() if name not in beside and value}
+    others, paper = ("directory", "config_dir", "extension", "style"), options.style == "paper"
+    parts = {name: value for name, value in vars(options).items() if name not in others and value}
     try:
         check_extensions(options.extension)
         use_extensions(options.extension)
@@ -72,20 +72,37 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("directory", type=Path, nargs="?", help="folder of a sweep, by default multirun/latest")
     more: dict[str, Any] = {"action": "append", "default": []}
-    add("--config-dir", metavar="DIR", type=Path, **more,
-        help="folder of your own sweeps: DIR/sweep/NAME.py draws the sweep NAME")  # fmt: skip
-    add("--extension", metavar="PACKAGE", **more,
-        help="a package with figures that is not installed with entry points")  # fmt: skip
-    add("--style", choices=("page", "paper"), default="page",
+    add(
+        "--config-dir",
+        metavar="DIR",
+        type=Path,
+        **more,
+        help="folder of your own sweeps: DIR/sweep/NAME.py draws the sweep NAME",
+    )
+    add(
+        "--extension",
+        metavar="PACKAGE",
+        **more,
+        help="a package with figures that is not installed with entry points",
+    )
+    add(
+        "--style",
+        choices=("page", "paper"),
+        default="page",
         help="page (default): all of it; paper: each figure as a PDF, 8.5 or 17 cm wide, and its "
-        "caption and counts as a text")  # fmt: skip
+        "caption and counts as a text",
+    )
     chart = parser.add_argument_group(
         "a chart", "written to DIR/figures and DIR/tables"
     ).add_argument
     for row in rows(Path(__file__).with_name("chart.csv")):
         chart(row["option"], metavar=row["metavar"], help=row["help"])
-    chart("--where", metavar="COLUMN=VALUE", action="append",
-          help="only this value; repeatable; without --x its result is printed")  # fmt: skip
+    chart(
+        "--where",
+        metavar="COLUMN=VALUE",
+        action="append",
+        help="only this value; repeatable; without --x its result is printed",
+    )
     return parser
 
 

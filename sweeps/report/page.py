@@ -36,30 +36,30 @@ class Picture:
 
 
 def render(template: str, **content: Any) -> str:
-    """Return the page made from `content` by a file in `templates`; Markdown is not escaped."""
+    """Return the page made from `content` by a file in `templates`; only HTML is escaped."""
     return _environment().get_template(template).render(content)
 
 
 @cache
 def _environment() -> Environment:
     loader = PackageLoader("attnsvm.sweeps.report")
-    made = Environment(
+    environment = Environment(
         loader=loader,
-        autoescape=lambda name: name is None or not name.endswith(".md"),
+        autoescape=lambda name: name is None or name.endswith(".html"),
         undefined=StrictUndefined,
         finalize=_printable,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    style, script = (loader.get_source(made, name)[0] for name in ("page.css", "page.js"))
+    style, script = (loader.get_source(environment, name)[0] for name in ("page.css", "page.js"))
     digest = "sha256-" + _base64(hashlib.sha256(script.encode()).digest())
     allowed = f"img-src data:; style-src 'unsafe-inline'; script-src '{digest}'"
-    made.globals |= {"style": Markup(style), "script": Markup(script)}
-    made.globals["policy"] = f"default-src 'none'; {allowed}"
-    made.filters |= {"base64": _base64, "four_digits": _four_digits, "typeset": typeset}
-    made.tests["missing"] = pd.isna
-    return made
+    environment.globals |= {"style": Markup(style), "script": Markup(script)}
+    environment.globals["policy"] = f"default-src 'none'; {allowed}"
+    environment.filters |= {"base64": _base64, "four_digits": _four_digits, "typeset": typeset}
+    environment.tests["missing"] = pd.isna
+    return environment
 
 
 def typeset(text: object) -> Markup:

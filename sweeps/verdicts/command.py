@@ -18,7 +18,7 @@ from attnsvm.record import one_line, write_atomically
 
 from ..claims import Claim, all_claims
 from .derive import COMMITTED, FILE, Entry, latest, read, verdict, write
-from .page import FOLDER, html, markdown, perform, runs_of, terminal
+from .page import FOLDER, perform, rendered, runs_of
 
 _tell = partial(print, flush=True)
 
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if options.docs:
             return _write_docs(claims, options.directory)
         if not options.claim:
-            _tell(terminal(claims, latest(options.directory)))
+            _tell(rendered("txt", claims, latest(options.directory)))
             return 0
         chosen = _chosen(options.claim, claims)
     except (ValueError, RuntimeError) as error:
@@ -98,8 +98,8 @@ def _judge(claims: Sequence[Claim], options: argparse.Namespace) -> int:
     entries = read(options.directory / FILE)
     known = [claim for claim in all_claims() if claim.name in entries]
     page = options.directory / "report.html"
-    write_atomically(page, html(known, entries).encode())
-    _tell(terminal(claims, judged))
+    write_atomically(page, rendered("html", known, entries).encode())
+    _tell(rendered("txt", claims, judged))
     _tell(f"wrote {options.directory / FILE} and {page}")
     return int(failed > 0)
 
@@ -110,6 +110,6 @@ def _write_docs(claims: Sequence[Claim], directory: Path) -> int:
     names = [claim.name for claim in claims]
     COMMITTED.unlink(missing_ok=True)  # a claim that is gone has no verdict
     write(COMMITTED, {name: entries[name] for name in names if name in entries})
-    write_atomically(PAGE, markdown(claims, entries).encode())
+    write_atomically(PAGE, rendered("md", claims, entries).encode())
     _tell(f"wrote {COMMITTED} and {PAGE}")
     return 0

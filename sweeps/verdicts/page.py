@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from itertools import groupby
 from pathlib import Path
 
 from attnsvm.config.version import __version__
@@ -78,21 +77,7 @@ def _run(words: Sequence[str]) -> str:
 FOLDER = Path("multirun/claims")
 
 
-def terminal(claims: Sequence[Claim], entries: Mapping[str, Entry]) -> str:
-    """Return a line for every claim, and how many verdicts there are of each kind."""
-    rows = [(claim.name, claim.number, claim.title, said(claim, entries)) for claim in claims]
-    widths = [max(len(row[i]) for row in rows) for i in range(2)]
-    lines = []
-    for source, part in groupby(zip(claims, rows, strict=True), key=lambda pair: pair[0].source):
-        lines.append(source)
-        for _, (name, number, title, verdict) in part:
-            lines.append(f"  {name:<{widths[0]}}  {number:<{widths[1]}}  {title}")
-            lines.append(f"  {'':<{widths[0]}}  {verdict}")
-    known = [entries[claim.name].verdict for claim in claims if claim.name in entries]
-    return "\n".join([*lines, f"{len(claims)} claims: {summary(known) or 'no verdict yet'}"])
-
-
-def said(claim: Claim, entries: Mapping[str, Entry]) -> str:
+def sentence_of(claim: Claim, entries: Mapping[str, Entry]) -> str:
     """Return the verdict of a claim in a sentence, and whether the claim has changed since."""
     if claim.name not in entries:
         return "not tested yet"
@@ -101,36 +86,21 @@ def said(claim: Claim, entries: Mapping[str, Entry]) -> str:
     return entry.verdict.sentence + changed
 
 
-def markdown(claims: Sequence[Claim], entries: Mapping[str, Entry]) -> str:
-    """Return the page of the documentation."""
-    known = {claim.name: entries[claim.name].verdict for claim in claims if claim.name in entries}
-    readings = {
-        reading: [claim.name for claim in claims if claim.reading == reading]
-        for reading in READINGS
-    }
-    verdicts = {
-        reading: [known[name] for name in names if name in known]
-        for reading, names in readings.items()
-    }
-    stated = {*readings[STATED], *readings[WITHOUT_TRAINING]}
+def rendered(form: str, claims: Sequence[Claim], entries: Mapping[str, Entry]) -> str:
+    """Return claims with their verdicts: `txt` for the terminal, `md` for the docs, or `html`."""
     return render(
-        "claims.md",
-        claims=[(claim, entries.get(claim.name), said(claim, entries)) for claim in claims],
-        readings=[
-            (reading, len(names), summary(verdicts[reading]), verdicts[reading])
-            for reading, names in readings.items()
+        f"claims.{form}",
+        rows=[
+            {
+                "claim": claim,
+                "entry": entries.get(claim.name),
+                "sentence": sentence_of(claim, entries),
+            }
+            for claim in claims
         ],
-        failing=[f"[{name}](#{name})" for name in known if name in stated and known[name].fails],
+        readings=READINGS,
+        stated=(STATED, WITHOUT_TRAINING),
+        summary=summary,
         commands=lambda claim: [shlex.join(command(runs, FOLDER)) for runs in claim.runs],
-    )
-
-
-def html(claims: Sequence[Claim], entries: Mapping[str, Entry]) -> str:
-    """Return the page beside the records."""
-    return render(
-        "claims.html",
-        claims=[(claim, entries.get(claim.name), said(claim, entries)) for claim in claims],
         version=__version__,
-        summary=summary([entry.verdict for entry in entries.values()]),
-        runs=[runs.name for runs in runs_of(claims)],
     )

@@ -64,13 +64,13 @@ class Projected(nn.Module):
 
     def __init__(self, key: str = "k_proj", query: str = "q_proj", logits: Any = None) -> None:
         super().__init__()
-        self.names, self.logits = (key, query), logits or (lambda Q, K: Q @ K.mT / 2)
+        self.names, self.logits = (key, query), logits or READ["plain"]
         for name in self.names:
             setattr(self, name, nn.Linear(6, 8, dtype=torch.float64))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         K, Q = (getattr(self, name)(x).unflatten(-1, (2, 4)).transpose(1, 2) for name in self.names)
-        return self.logits(Q, K).softmax(-1)
+        return self.logits(Q, K, Q @ K.mT / 2).softmax(-1)
 
 
 LATER = torch.full((5, 5), -torch.inf, dtype=torch.float64).triu(1)
@@ -83,15 +83,15 @@ def fused(Q: torch.Tensor, K: torch.Tensor, **options: Any) -> torch.Tensor:
 
 
 READ: dict[str, Any] = {
-    "plain": lambda Q, K: Q @ K.mT / 2,
-    "without the factor": lambda Q, K: Q @ K.mT,
-    "causal": lambda Q, K: Q @ K.mT / 2 + LATER.to(Q),
-    "a window": lambda Q, K: Q @ K.mT / 2 + (LATER.triu(3).mT + LATER.triu(3)).to(Q),
-    "padding": lambda Q, K: (Q @ K.mT / 2).index_fill(3, torch.tensor(4), -1e30),
-    "fused": lambda Q, K: fused(Q, K),
-    "fused, causal": lambda Q, K: fused(Q, K, is_causal=True),
-    "without the largest": lambda Q, K: Q @ K.mT / 2 - (Q @ K.mT / 2).amax(-1, keepdim=True),
-    "(N H, S, T)": lambda Q, K: torch.bmm(Q.flatten(0, 1), K.flatten(0, 1).mT) / 2,
+    "plain": lambda Q, K, L: L,
+    "without the factor": lambda Q, K, L: 2 * L,
+    "causal": lambda Q, K, L: L + LATER.to(Q),
+    "a window": lambda Q, K, L: L + (LATER.triu(3).mT + LATER.triu(3)).to(Q),
+    "padding": lambda Q, K, L: L.index_fill(3, torch.tensor(4), -1e30),
+    "fused": lambda Q, K, L: fused(Q, K),
+    "fused, causal": lambda Q, K, L: fused(Q, K, is_causal=True),
+    "without the largest": lambda Q, K, L: L - L.amax(-1, keepdim=True),
+    "(N H, S, T)": lambda Q, K, L: torch.bmm(Q.flatten(0, 1), K.flatten(0, 1).mT) / 2,
 }
 
 
@@ -116,21 +116,21 @@ def turned(V: torch.Tensor) -> torch.Tensor:
 
 
 REFUSED: dict[str, Any] = {
-    "rotary positions": lambda Q, K: turned(Q) @ turned(K).mT / 2,
-    "relative positions": lambda Q, K: Q @ K.mT / 2 + 0.1 * torch.arange(5.0).double(),
-    "norms of queries": lambda Q, K: F.layer_norm(Q, (4,)) @ K.mT / 2,
-    "norms of keys": lambda Q, K: Q @ F.normalize(K, dim=-1).mT / 2,
-    "another factor": lambda Q, K: Q @ K.mT / 2.001,
-    "fused, another factor": lambda Q, K: fused(Q, K, scale=0.4),
-    "a factor of one head": lambda Q, K: Q @ K.mT / torch.tensor([2.0, 2.1])[:, None, None],
-    "a mask of one head": lambda Q, K: Q @ K.mT / 2 + LATER * torch.tensor([0, 1])[:, None, None],
-    "a soft cap": lambda Q, K: 5 * (Q @ K.mT / 10).tanh(),
-    "heads in another order": lambda Q, K: (Q @ K.mT / 2).flip(1),
-    "keys for queries": lambda Q, K: K @ Q.mT / 2,
-    "one head for all": lambda Q, K: Q @ K[:, :1].mT / 2,
-    "a sink": lambda Q, K: F.pad(Q @ K.mT / 2, (1, 0)),
-    "tiny logits": lambda Q, K: 1e-3 * Q @ K.mT,
-    "no number": lambda Q, K: Q @ K.mT * torch.nan,
+    "rotary positions": lambda Q, K, L: turned(Q) @ turned(K).mT / 2,
+    "relative positions": lambda Q, K, L: L + 0.1 * torch.arange(5.0).double(),
+    "norms of queries": lambda Q, K, L: F.layer_norm(Q, (4,)) @ K.mT / 2,
+    "norms of keys": lambda Q, K, L: Q @ F.normalize(K, dim=-1).mT / 2,
+    "another factor": lambda Q, K, L: L * 1.001,
+    "fused, another factor": lambda Q, K, L: fused(Q, K, scale=0.4),
+    "a factor of one head": lambda Q, K, L: L * torch.tensor([1.0, 1.1])[:, None, None],
+    "a mask of one head": lambda Q, K, L: L + LATER * torch.tensor([0, 1])[:, None, None],
+    "a soft cap": lambda Q, K, L: 5 * (L / 5).tanh(),
+    "heads in another order": lambda Q, K, L: L.flip(1),
+    "keys for queries": lambda Q, K, L: L.mT,
+    "one head for all": lambda Q, K, L: Q @ K[:, :1].mT / 2,
+    "a sink": lambda Q, K, L: F.pad(L, (1, 0)),
+    "tiny logits": lambda Q, K, L: 1e-3 * L,
+    "no number": lambda Q, K, L: L * torch.nan,
 }
 
 

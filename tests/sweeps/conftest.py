@@ -1,8 +1,5 @@
 """A sweep on disk, and stored arrays of made-up runs."""
 
-from pathlib import Path
-
-import numpy as np
 import pytest
 
 from attnsvm import experiment, record
@@ -15,7 +12,7 @@ from tests.config.test_config import composed
 SMALL = ("data.n=2", "data.T=3", "trials=3", "optimizer.steps=30")
 
 
-def written(folder: Path, *cells: tuple[str, ...]) -> Path:
+def written(folder, *cells):
     """Write a sweep with a run for each of the cells."""
     plan = {}
     for cell in cells:
@@ -36,8 +33,8 @@ def sound(tmp_path_factory):
 
 
 @pytest.fixture
-def stored(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, np.ndarray]]:
+def stored(monkeypatch):
     """Return the arrays of runs by name, which figures read instead of files."""
-    found: dict[str, dict[str, np.ndarray]] = {}
-    monkeypatch.setattr(_numbers, "read_solutions", lambda folder: found[str(folder)])
-    return found
+    arrays = {}
+    monkeypatch.setattr(_numbers, "read_solutions", lambda folder: arrays[str(folder)])
+    return arrays

@@ -1,7 +1,6 @@
 """Made-up sweeps with every ugly case that a real folder may hold, and words of their figures."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,7 @@ import pandas as pd
 from attnsvm.sweeps import style
 from attnsvm.sweeps.aggregate import SweepFrames
 from attnsvm.sweeps.cells import CellAxes, rows_of
-from attnsvm.sweeps.figures import Drawing, figure_module
+from attnsvm.sweeps.figures import figure_module
 
 HERE = Path("sweep")
 Row = dict[str, object]
@@ -20,8 +19,8 @@ HOSTILE = (
 )
 
 
-def cell_keys(**given: object) -> dict[str, object]:
-    keys: dict[str, object] = {
+def cell_keys(**changed):
+    keys = {
         "model": "cross_attention",
         "parameterization": "w",
         "head": "linear",
@@ -42,44 +41,44 @@ def cell_keys(**given: object) -> dict[str, object]:
         "ridge": 0.0,
         "init": "uniform",
     }
-    return keys | given
+    return keys | changed
 
 
-def axes_of(table: pd.DataFrame) -> CellAxes:
+def axes_of(table):
     keys = [key for key in cell_keys() if key in table and table[key].nunique(dropna=False) > 1]
     return CellAxes.of(table[keys])
 
 
-def with_rows(frames: SweepFrames, trials: pd.DataFrame, **other: pd.DataFrame) -> SweepFrames:
+def with_rows(frames, trials, **other):
     """Return the frames of a sweep with these trials instead, and the axes of these."""
     return dataclasses.replace(frames, trials=trials, axes=axes_of(trials), **other)
 
 
-def run_row(run: str, keys: dict[str, object], trials: int, **given: object) -> dict[str, object]:
+def run_row(run, keys, trials, **changed):
     row = {"run": run, "state": "done", "reason": "", "wall_s": 1.5, "version": "0.1.0"}
     counts = {"wanted": trials, "accepted": trials, "drawn": trials, "trials": trials, "seed": 0}
-    return row | counts | keys | given
+    return row | counts | keys | changed
 
 
 def sweep(
-    name: str,
-    cells: Mapping[str, Row],
-    instance: Callable[[Row, int], Row],
-    history: Callable[[Row], Iterable[tuple[float, str, float]]] = lambda row: (),
+    name,
+    cells,
+    instance,
+    history=lambda row: (),
     *,
-    trials: int = 12,
-    directory: Path = HERE,
-    typed: Mapping[str, str] | None = None,
-    lost: Iterable[Row] = (),
-) -> SweepFrames:
+    trials=12,
+    directory=HERE,
+    typed=None,
+    lost=(),
+):
     """Return the frames of a run for each cell: its name -> how it differs from `cell_keys`.
 
     `instance` gives the row of a cell and a seed, ok by default; `history` step, quantity and value
     of such a row; `typed` the axes with their fields; `lost` are rows of runs without a record.
     """
     runs, rows, curves = list[Row](), list[Row](), list[Row]()
-    for run, given in cells.items():
-        cell = cell_keys() | given
+    for run, changed in cells.items():
+        cell = cell_keys() | changed
         mine = [
             cell | {"run": run, "seed": seed, "status": "ok", "reason": ""} | instance(cell, seed)
             for seed in range(trials)
@@ -103,21 +102,19 @@ def sweep(
     return dataclasses.replace(frames, axes=axes, folders=folders)
 
 
-def only(table: pd.DataFrame, **cell: object) -> pd.Series:
+def only(table, **cell):
     """Return the one row of a table that has these values."""
-    (found,) = (row for _, row in rows_of(table, cell).iterrows())
-    return found
+    ((_, row),) = rows_of(table, cell).iterrows()
+    return row
 
 
-def text_of(drawing: Drawing) -> str:
+def text_of(drawing):
     artists = drawing.figure.findobj(lambda artist: hasattr(artist, "get_text"))
     words = [artist.get_text() for artist in artists]
     return "\n".join([drawing.caption, *drawing.notes, *words])
 
 
-def drawn(
-    frames: SweepFrames, name: str | None = None
-) -> tuple[dict[str, pd.DataFrame], list[Drawing], list[str]]:
+def drawn(frames, name=None):
     """Return tables, figures and their words, by the module of the sweep or the one named."""
     module = figure_module(frames.name if name is None else name)
     with style.paper():
@@ -131,18 +128,18 @@ def drawn(
 
 
 def rank_frames(
-    directory: Path = HERE,
-    cells: Iterable[tuple[int, int]] = ((5, 5), (10, 5), (15, 5), (5, 10), (5, 15)),
-    ds: tuple[int, ...] = (1, 2, 3, 4, 5, 10, 15, 20),
-    trials: int = 30,
-) -> SweepFrames:
+    directory=HERE,
+    cells=((5, 5), (10, 5), (15, 5), (5, 10), (5, 15)),
+    ds=(1, 2, 3, 4, 5, 10, 15, 20),
+    trials=30,
+):
     """A rank sweep: all infeasible at d=1, some undecided, tied and failed, one run corrupt."""
     rng = np.random.default_rng(0)
 
-    def instance(cell: Row, seed: int) -> Row:
+    def instance(cell, seed):
         n, T, d = (int(str(cell[name])) for name in ("n", "T", "d"))
         feasible = rng.random() < np.clip((d - 1) / max(T - 1, n), 0, 1)
-        row: Row = {}
+        row = {}
         ranks = {"frobenius": min(n, d), "nuclear": 1 + rng.binomial(min(n, d) - 1, 0.25)}
         for norm, rank in ranks.items():
             row |= {
@@ -183,14 +180,12 @@ SVMS = ("svmeq", "svmeq_lsq", "frobenius", "1token")
 QUANTITIES = tuple(f"one_minus_corr_{svm}" for svm in SVMS)
 
 
-def correlation_frames(
-    directory: Path = HERE, ds: tuple[int, ...] = (4, 6, 8, 10), trials: int = 40
-) -> SweepFrames:
+def correlation_frames(directory=HERE, ds=(4, 6, 8, 10), trials=40):
     """A correlation sweep: a fifth rejected for two reasons, at d=10 everything rejected."""
     rng = np.random.default_rng(1)
 
-    def instance(cell: Row, seed: int) -> Row:
-        row: Row = {"max_masked_softmax": 10 ** rng.uniform(-12, -6), "frobenius_status": "solved"}
+    def instance(cell, seed):
+        row = {"max_masked_softmax": 10 ** rng.uniform(-12, -6), "frobenius_status": "solved"}
         last = 10 ** rng.normal([-1.6, -1.7, -1.3, -0.9], 0.5) / cell["d"]
         row |= dict(zip(QUANTITIES, last, strict=True)) | {"seed": seed + 1, "last": last}
         if cell["d"] == 10 or (seed + 1) % 5 == 0:
@@ -200,25 +195,25 @@ def correlation_frames(
             row |= {"status": "rejected", "reason": HOSTILE}
         return row
 
-    def history(row: Row) -> Iterable[tuple[float, str, float]]:
+    def history(row):
         for step in range(0, 2001, 200):
             values = np.minimum(row["last"] * (1 + 20 * np.exp(-step / 300)), 1.2)
             for quantity, value in zip(QUANTITIES, values, strict=True):
                 undefined = step == 0 and quantity == QUANTITIES[0]
                 yield step, quantity, np.nan if undefined else value
 
-    given = {"n": 3, "T": 4, "head": "relu", "tokens": "multi"}
-    cells = {f"d{d}": given | {"d": d} for d in ds}
-    made = sweep("correlation_vs_d", cells, instance, history, trials=trials, directory=directory)
-    return dataclasses.replace(made, trials=made.trials.drop(columns="last"))
+    common = {"n": 3, "T": 4, "head": "relu", "tokens": "multi"}
+    cells = {f"d{d}": common | {"d": d} for d in ds}
+    frames = sweep("correlation_vs_d", cells, instance, history, trials=trials, directory=directory)
+    return dataclasses.replace(frames, trials=frames.trials.drop(columns="last"))
 
 
-def trained_frames(name: str = "local_convergence") -> SweepFrames:
+def trained_frames(name="local_convergence"):
     """A sweep of trained instances with every outcome, and a history of all quantities."""
     rng = np.random.default_rng(3)
     kinds = ["global", "local", "not_local", "unsaturated", "infeasible", "undecided", ""]
 
-    def instance(cell: Row, seed: int) -> Row:
+    def instance(cell, seed):
         kind = kinds[seed % len(kinds)]
         status = kind if kind in kinds[3:6] else "ok" if kind else "diverged"
         return {
@@ -232,26 +227,24 @@ def trained_frames(name: str = "local_convergence") -> SweepFrames:
             "max_masked_softmax": 1e-9,
         }
 
-    def history(row: Row) -> Iterable[tuple[float, str, float]]:
+    def history(row):
         for step in (0, 10, 100):
             for quantity in ("one_minus_corr_frobenius", "W_norm", "max_softmax"):
                 yield step, quantity, np.nan if row["status"] == "diverged" else rng.random()
 
-    given = {"tokens": "top", "lam": 0.1}
+    common = {"tokens": "top", "lam": 0.1}
     cells = {
-        f"{rule}{d}": given | {"d": d, "parameterization": rule}
+        f"{rule}{d}": common | {"d": d, "parameterization": rule}
         for rule in ("w", "kq")
         for d in (4, 8)
     }
     return sweep(name, cells, instance, history)
 
 
-def phase_frames(
-    planes: Iterable[tuple[int, int]], ds: tuple[int, ...], decided_on_d: int = 12
-) -> SweepFrames:
+def phase_frames(planes, ds, decided_on_d=12):
     """Return twelve instances a cell; of the last nothing but B.1 is decided."""
 
-    def instance(cell: Row, seed: int) -> Row:
+    def instance(cell, seed):
         n, T, d = (int(str(cell[name])) for name in ("n", "T", "d"))
         feasible = d >= max(T - 1, n)
         status = "undecided" if seed == 11 else "ok" if feasible else "infeasible"

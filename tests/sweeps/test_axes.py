@@ -1,7 +1,6 @@
 """No figure, table or count pools cells: every axis of a folder separates, for every experiment."""
 
 import dataclasses
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -9,7 +8,7 @@ import pytest
 from attnsvm import record
 from attnsvm.config.identity import run_name
 from attnsvm.sweeps import figures, notation
-from attnsvm.sweeps.aggregate import SweepFrames, load
+from attnsvm.sweeps.aggregate import load
 from attnsvm.sweeps.cells import fields_of, number
 from attnsvm.sweeps.figures import figure_module
 from tests.config.test_config import composed
@@ -35,7 +34,7 @@ FRAMES = {
 }
 
 
-def twice(frames: SweepFrames, key: str, values: tuple[object, object]) -> SweepFrames:
+def twice(frames, key, values):
     """Return a sweep over one more key: the same runs, and again with half of the instances."""
     whole, half = ({key: value} for value in values)
     fewer = frames.trials[frames.trials["seed"] % 2 == 0]
@@ -52,13 +51,13 @@ def twice(frames: SweepFrames, key: str, values: tuple[object, object]) -> Sweep
 
 @pytest.mark.parametrize("name", FRAMES)
 @pytest.mark.parametrize("key", ["lr", "m"])
-def test_a_further_axis_leaves_the_numbers_of_a_cell_as_they_are(name: str, key: str):
-    one = dataclasses.replace(FRAMES[name](), name=name)
-    one = synthetic.with_rows(one, one.trials.assign(**{key: one.trials[key].iloc[0]}))
+def test_a_further_axis_leaves_the_numbers_of_a_cell_as_they_are(name, key):
+    frames = dataclasses.replace(FRAMES[name](), name=name)
+    frames = synthetic.with_rows(frames, frames.trials.assign(**{key: frames.trials[key].iloc[0]}))
     values = {"lr": (0.1, 0.3), "m": (2.0, float("nan"))}[key]
-    both = twice(one, key, values)
+    both = twice(frames, key, values)
     assert key in both.axes.names
-    alone = figure_module(name).tables(one)
+    alone = figure_module(name).tables(frames)
     joint, _, words = drawn(both)
     for table, expected in alone.items():
         assert key in joint[table], table
@@ -77,10 +76,10 @@ def test_a_further_axis_leaves_the_numbers_of_a_cell_as_they_are(name: str, key:
 
 
 def test_more_combinations_than_are_drawn_are_counted_and_tabled():
-    one = synthetic.rank_frames(cells=[(5, 5)], ds=(2, 4), trials=4)
+    frames = synthetic.rank_frames(cells=[(5, 5)], ds=(2, 4), trials=4)
     rates = [round(0.1 * k, 1) for k in range(1, 31)]
-    trials = pd.concat([one.trials.assign(lr=rate) for rate in rates], ignore_index=True)
-    tables, drawings, words = drawn(synthetic.with_rows(one, trials))
+    trials = pd.concat([frames.trials.assign(lr=rate) for rate in rates], ignore_index=True)
+    tables, drawings, words = drawn(synthetic.with_rows(frames, trials))
     assert tables["rank_vs_d"]["lr"].nunique() == 30
     assert len(drawings) == 2 * figures.FIGURES  # ranks; infeasible
     assert "6 further combinations of lr are in the tables only" in words[0]
@@ -92,7 +91,7 @@ def test_a_figure_of_m_keeps_its_name_if_d_varies_too():
     assert [d.name for d in drawings] == ["convergence_types_m"]
 
 
-def test_a_cell_of_a_partial_sweep_keeps_its_label(tmp_path: Path):
+def test_a_cell_of_a_partial_sweep_keeps_its_label(tmp_path):
     grid = [("gd", 0.1), ("gd", 0.2), ("adam", 0.1)]
     configs = [
         composed(f"optimizer={name}", f"optimizer.lr={lr}", "optimizer.steps=9", "data.n=2")
@@ -102,7 +101,7 @@ def test_a_cell_of_a_partial_sweep_keeps_its_label(tmp_path: Path):
     record.write_plan(tmp_path, {name: [] for name in fields}, fields)
     frames = load(tmp_path)
     assert frames.axes.names == ("optimizer", "lr")
-    found = frames.runs[["optimizer", "lr", "beta2"]].astype(object).fillna("-")
+    cells = frames.runs[["optimizer", "lr", "beta2"]].astype(object).fillna("-")
     expected = [("adam", 0.1, 0.999), ("gd", 0.1, "-"), ("gd", 0.2, "-")]
-    assert sorted(found.itertuples(index=False, name=None)) == expected
+    assert sorted(cells.itertuples(index=False, name=None)) == expected
     assert frames.statuses == {"missing": 300}

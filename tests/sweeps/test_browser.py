@@ -11,27 +11,35 @@ from tests.sweeps import synthetic
 
 CHROMIUM = shutil.which("chromium")
 OPTIONS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-    "--disable-dev-shm-usage", "--enable-logging=stderr", "--v=0",
-)  # fmt: skip
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+    "--enable-logging=stderr",
+    "--v=0",
+)
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no `chromium` on the PATH")
 
 PROBE = Path(__file__).with_name("sort_tables.js").read_text()
 
 
-def browse(page: Path, profile: Path) -> subprocess.CompletedProcess[str]:
+def browse(page, profile):
     assert CHROMIUM is not None
     command = [CHROMIUM, *OPTIONS, f"--user-data-dir={profile}", "--dump-dom", page.as_uri()]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
 
 
-def console(done: subprocess.CompletedProcess[str]) -> list[str]:
+def console(done):
     return [line for line in done.stderr.splitlines() if "CONSOLE" in line]
 
 
-def with_script(page: Path, script: str) -> Path:
+def with_script(page, script):
     """Return a copy of the page that runs `script`, which the policy of the page would stop."""
     text = page.read_text()
     start = text.index('<meta http-equiv="Content-Security-Policy"')
@@ -42,7 +50,7 @@ def with_script(page: Path, script: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def page(tmp_path_factory):
     frames = synthetic.rank_frames(tmp_path_factory.mktemp("report"), ds=(1, 5, 20), trials=8)
     return report.write_report(frames).html
 

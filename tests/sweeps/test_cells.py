@@ -10,67 +10,90 @@ from attnsvm.config import GROUPS, SelectionConfig, SvmConfig
 from attnsvm.record.columns import HISTORY_COLUMNS, TRIAL_COLUMNS
 from attnsvm.sweeps import cells
 from tests.config.test_config import composed
-from tests.quick import beside
 
-CASES = beside(__file__)
 OTHER = {bool: lambda v: not v, int: lambda v: v + 1, float: lambda v: v + 0.1}
 OPTIONS = [
-    *((group, name, one) for group, of in GROUPS.items() for name, one in of.items()),
+    *((group, *option) for group, options in GROUPS.items() for option in options.items()),
     ("selection", "", SelectionConfig),
     ("svm", "", SvmConfig),
 ]
 """Every group with every option and its schema."""
 
 
-def fields(*overrides: str) -> dict[str, object]:
+def fields(*overrides):
     return cells.fields_of(composed(*overrides))
 
 
 @pytest.mark.parametrize(("group", "option", "schema"), OPTIONS)
-def test_every_field_of_the_schema_makes_a_cell(group: str, option: str, schema: type):
+def test_every_field_of_the_schema_makes_a_cell(group, option, schema):
     plain = {
         f.name: f.default_factory() if f.default is dataclasses.MISSING else f.default
         for f in dataclasses.fields(schema)
     }
     chosen = {group: option} if option else {}
-    one = cells.recorded_fields({group: plain}, chosen)
+    recorded = cells.recorded_fields({group: plain}, chosen)
     for name, value in plain.items():
         change = OTHER.get(type(value), lambda v: f"{v} and more")
-        two = cells.recorded_fields({group: {**plain, name: change(value)}}, chosen)
-        found = cells.differing([one, two])
-        assert found == ([] if name == "_target_" else [f"{group}.{name}"])
-        assert set(found) <= set(cells.SCHEMA)
+        other = cells.recorded_fields({group: {**plain, name: change(value)}}, chosen)
+        differing = cells.differing([recorded, other])
+        assert differing == ([] if name == "_target_" else [f"{group}.{name}"])
+        assert set(differing) <= set(cells.SCHEMA)
 
 
-@pytest.mark.parametrize(("change", "expected"), CASES["fields"])
-def test_what_makes_a_cell(change: list[str], expected: list[str]):
-    assert cells.differing([fields(), fields(*change)]) == expected
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ("trials=7", ["trials"]),
+        ("keep_path=true", ["keep_path"]),
+        ("extensions=[numpy]", ["extensions"]),
+        ("svm.norms=[nuclear]", ["svm.norms"]),
+        ("parameterization=kq", ["parameterization"]),  # that has m, W has not
+        ("seed=1", []),  # another instance of the same cell
+        ("device=cpu", []),  # without effect
+        ("dry_run=true", []),
+    ],
+)
+def test_what_makes_a_cell(change, expected):
+    assert cells.differing([fields(), fields(change)]) == expected
 
 
 def test_a_field_of_one_option_and_the_fields_of_a_plug_in_make_cells():
-    given = [fields("parameterization=w")]
-    given += [fields("parameterization=kq", f"parameterization.m={m}") for m in (1, 2)]
-    assert cells.differing(given) == ["parameterization", "parameterization.m"]
-    table = cells.table_of(given, {"parameterization.m": "m"})
+    runs = [fields("parameterization=w")]
+    runs += [fields("parameterization=kq", f"parameterization.m={m}") for m in (1, 2)]
+    assert cells.differing(runs) == ["parameterization", "parameterization.m"]
+    table = cells.table_of(runs, {"parameterization.m": "m"})
     assert table["m"].isna().tolist() == [True, False, False]
-    one = {"head": "mine.Head", "head.sharpness": 1.0, "head.shape": "[1,2]"}
-    assert cells.differing([one, one | {"head.sharpness": 2.0}]) == ["head.sharpness"]
-    missing = {name: value for name, value in one.items() if name != "head.shape"}
-    assert cells.differing([one, missing]) == ["head.shape"]  # of the same option
+    run = {"head": "mine.Head", "head.sharpness": 1.0}
+    assert cells.differing([run, run | {"head.sharpness": 2.0}]) == ["head.sharpness"]
+    assert cells.differing([run, run | {"head.shape": "[1,2]"}]) == ["head.shape"]
 
 
 def test_columns_are_the_last_words_of_fields_where_these_are_free():
-    expected = CASES["columns"]
+    expected = {
+        "data.d": "d",
+        "head.sharpness": "sharpness",
+        "optimizer.init": "init",
+    }
+    of_two_plug_ins = ("head.alpha", "optimizer.alpha")
+    of_another, measured = "head.m", ("head.status", "optimizer.init_scale")
+    expected |= {name: name for name in (*of_two_plug_ins, of_another, *measured)}
     assert cells.columns(list(expected), {"status", "init_scale"}) == expected
     words = [name.rpartition(".")[2] for name in cells.SCHEMA]
     assert len(set(words)) == len(words)
-    measured = {one.name for one in (*TRIAL_COLUMNS, *HISTORY_COLUMNS)} | {"run"}
+    measured = {column.name for column in (*TRIAL_COLUMNS, *HISTORY_COLUMNS)} | {"run"}
     assert not set(words) & measured
 
 
 def test_labels_have_the_order_of_the_schema_whatever_the_order_of_the_fields():
-    found = cells.in_order(["mine", "svm.gap", "data.d", "optimizer", "selection.tokens", "data.n"])
-    assert found == ["optimizer", "selection.tokens", "data.n", "data.d", "svm.gap", "mine"]
+    fields = ["mine", "svm.gap", "data.d", "optimizer", "selection.tokens", "data.n"]
+    assert cells.in_order(fields) == [
+        "optimizer",
+        "selection.tokens",
+        "data.n",
+        "data.d",
+        "svm.gap",
+        "mine",
+    ]
 
 
 def test_lists_are_values_as_they_are_typed_and_words_and_numbers_become_words():
@@ -81,8 +104,8 @@ def test_lists_are_values_as_they_are_typed_and_words_and_numbers_become_words()
 
 
 def test_labels_differ_where_values_do_and_missing_values_are_cells_of_their_own():
-    given = pd.DataFrame({"lr": [0.1, 0.10001], "ridge": [0.0, 2.220446049250313e-16]})
-    axes = cells.CellAxes.of(given)
+    table = pd.DataFrame({"lr": [0.1, 0.10001], "ridge": [0.0, 2.220446049250313e-16]})
+    axes = cells.CellAxes.of(table)
     assert axes.label({"lr": 0.1, "ridge": 2.220446049250313e-16}) == "lr=0.1, ridge=2.22e-16"
     assert axes.label({"lr": 0.10001}) == "lr=0.10001"
     near = cells.CellAxes.of(pd.DataFrame({"lr": [0.1, np.nextafter(0.1, 1)]}))
@@ -94,7 +117,7 @@ def test_labels_differ_where_values_do_and_missing_values_are_cells_of_their_own
     assert cells.rows_of(frame, {"m": 1.0})["x"].tolist() == [1]
 
 
-def trials(*runs: tuple[str, int, range], data: str = "sphere") -> pd.DataFrame:
+def trials(*runs, data="sphere"):
     """Return rows of runs: name, d and seeds."""
     return pd.DataFrame(
         [
@@ -130,10 +153,21 @@ def test_a_seed_of_a_file_is_told_by_its_distance_from_the_first():
     assert again.tolist() == [False] * 6 + [True] * 3  # b has other tokens of the file
 
 
-@pytest.mark.parametrize(("data", "runs", "expected"), CASES["further"])
-def test_an_instance_without_a_record_counts_once_with_the_state_of_its_run(
-    data: str, runs: list[tuple[str, int, int, int]], expected: dict[str, int]
-):
+@pytest.mark.parametrize(
+    ("data", "runs", "expected"),
+    [
+        ("sphere", [("failed", 5, 0, 7), ("missing", 6, 0, 2)], {"failed": 7, "missing": 2}),
+        ("sphere", [("failed", 4, 1, 3)], {"failed": 1}),  # seeds 1, 2 are on record
+        ("sphere", [("failed", 4, 5, 3), ("missing", 4, 6, 3)], {"failed": 3, "missing": 1}),
+        ("sphere", [("failed", 4, 6, 1), ("missing", 4, 5, 3)], {"failed": 1, "missing": 2}),
+        ("sphere", [("failed", 4, 0, 2)], {}),
+        ("sphere", [("failed", 4, 0, 10**15)], {"failed": 10**15 - 3}),
+        ("sphere", [("corrupt", np.nan, None, np.nan)], {}),  # of which nothing is known
+        ("file", [("failed", 4, 1, 2)], {"failed": 2}),  # a seed does not name an instance
+        ("my_package.MyData", [("failed", 4, 1, 2)], {"failed": 2}),
+    ],
+)
+def test_an_instance_without_a_record_counts_once_with_the_state_of_its_run(data, runs, expected):
     """Beside a run of the cell d=4 that holds seeds 0, 1, 2."""
     lost = pd.DataFrame([("done", 4, 0, 3), *runs], columns=["state", "d", "seed", "trials"])
     lost = lost.assign(run=list("abc")[: len(lost)], data=data)

@@ -14,257 +14,269 @@ from attnsvm.sweeps import aggregate
 from attnsvm.sweeps.chart import ChartError, chart_of, spec_of
 from attnsvm.sweeps.report import main as report_command
 from attnsvm.sweeps.report import write_report
-from attnsvm.sweeps.statistics import LEVEL, summaries, wilson_interval
+from attnsvm.sweeps.statistics import summaries, wilson_interval
 from attnsvm.sweeps.style import paper
 from tests.command import ran
-from tests.quick import beside
-
-mpl.use("Agg")
 
 STEPS = (0, 10, 20)
+HISTORY = ["run", "seed", "step", "quantity", "value"]
 
 
 def tables(ns=(2, 3), ds=(4, 5), heads=("linear", "relu"), trials=4, **columns):
     """A sweep over heads, n and d: in each cell rank = n + d + seed, the last instance tied."""
-    runs, rows, history = [], [], []
-    for head, n, d in product(heads, ns, ds):
-        name = f"{head}_n{n}_d{d}"
-        cell = {"head": head, "data.n": n, "data.d": d}
-        runs.append({"run": name, "state": "done", "data.T": 7, **cell})
-        for seed in range(trials):
-            last = seed == trials - 1
-            row = {"run": name, **cell, "seed": seed, "rank": float(n + d + seed)}
-            row |= {"status": "tie" if last else "ok", "reason": "", "flag": seed == 0}
-            rows.append(row | {"word": "w", "size": 1.5 * seed})
-            at = {"run": name, "seed": seed, "quantity": "risk"}
-            history += [at | {"step": step, "value": float(n + seed + step)} for step in STEPS]
-    trials_ = pd.DataFrame(rows).assign(**columns)
-    axes = tuple(a for a in ("head", "data.n", "data.d") if trials_[a].nunique() > 1)
-    return SimpleNamespace(
-        trials=trials_, history=pd.DataFrame(history), runs=pd.DataFrame(runs), axes=axes
-    )
+    cells, seeds = [*product(heads, ns, ds)], range(trials)
+    runs = pd.DataFrame(cells, columns=["head", "data.n", "data.d"])
+    runs.insert(0, "run", [f"{head}_n{n}_d{d}" for head, n, d in cells])
+    rows = runs.merge(pd.DataFrame({"seed": seeds}), how="cross")
+    rows = rows.assign(
+        rank=rows["data.n"] + rows["data.d"] + rows["seed"] * 1.0,
+        status=np.where(rows["seed"] == trials - 1, "tie", "ok"),
+        reason="",
+        flag=rows["seed"] == 0,
+        word="w",
+        size=1.5 * rows["seed"],
+    ).assign(**columns)
+    history = rows.merge(pd.DataFrame({"step": STEPS}), how="cross").assign(quantity="risk")
+    history["value"] = (history["data.n"] + history["seed"] + history["step"]).astype(float)
+    axes = tuple(name for name in list(runs)[1:] if runs[name].nunique() > 1)
+    runs = runs.assign(state="done", **{"data.T": 7})
+    return SimpleNamespace(trials=rows, history=history[HISTORY], runs=runs, axes=axes)
 
 
-def chart(given, x, y, **parts):
-    return chart_of(given, spec_of(x, y, parts))
+def chart(sweep, x, y, **parts):
+    return chart_of(sweep, spec_of(x, y, parts))
 
 
-def drawn(found):
+def drawn(one_chart):
     """Return the words of a chart's figure, and its axes; it must be an image."""
     with paper():
-        figure = found.figure()
+        figure = one_chart.figure()
         figure.draw_without_rendering()
     texts = [text.get_text() for text in figure.findobj(mpl.text.Text)]
     return "\n".join(texts), figure.axes
 
 
 def test_a_line_is_the_mean_of_the_ok_instances_of_each_cell_with_its_interval():
-    given = tables()
-    found = chart(given, "data.d", "rank", hue="data.n", col="head")
-    assert list(found.table)[:4] == ["head", "data.n", "data.d", "quantity"]
-    assert (found.table["mean"] == found.table["data.n"] + found.table["data.d"] + 1).all()
-    assert (found.table["used"] == 3).all()
-    ok = given.trials[given.trials["status"] == "ok"]
-    expected = summaries(ok, ["head", "data.n", "data.d"], "rank")
-    for name in ("low", "high", "std", "q25"):
-        np.testing.assert_array_equal(found.table[name], expected[name])
-    assert LEVEL == 0.95
-    assert found.notes[0] == "Instances: 32 (24 ok, 8 tie); 24 shown."
-    assert found.notes[1] == "Left out by status: 8, shown are ok."
+    sweep = tables()
+    lines = chart(sweep, "data.d", "rank", hue="data.n", col="head")
+    keys = ["head", "data.n", "data.d"]
+    assert list(lines.table)[:4] == [*keys, "quantity"]
+    assert (lines.table["mean"] == lines.table["data.n"] + lines.table["data.d"] + 1).all()
+    expected = summaries(sweep.trials[sweep.trials["status"] == "ok"], keys, "rank")
+    for name in ("used", "low", "high", "std", "q25"):
+        np.testing.assert_array_equal(lines.table[name], expected[name])
+    assert lines.notes[0] == "Instances: 32 (24 ok, 8 tie); 24 shown."
+    assert lines.notes[1] == "Left out by status: 8, shown are ok."
 
 
 def test_the_median_and_the_share_of_true_and_false():
-    given = tables(ns=(2,), heads=("linear",))
-    given.trials.loc[given.trials["seed"] == 2, "rank"] = 100.0
-    found = chart(given, "data.d", "rank", estimator="median")
-    words, (ax,) = drawn(found)
+    sweep = tables(ns=(2,), heads=("linear",))
+    sweep.trials.loc[sweep.trials["seed"] == 2, "rank"] = 100.0
+    median = chart(sweep, "data.d", "rank", estimator="median")
+    words, (ax,) = drawn(median)
     assert "median rank" in words
-    assert found.table["median"].tolist() == ax.get_lines()[0].get_ydata().tolist() == [7, 8]
-    found = chart(given, "data.d", "flag")
-    low, high = wilson_interval(np.array([1]), np.array([3]))
-    assert found.table["share"].tolist() == [1 / 3] * 2
-    assert found.table["low"].tolist() == [low[0]] * 2
-    assert found.table["high"].tolist() == [high[0]] * 2
-    assert "share of flag" in drawn(found)[0]
+    assert median.table["median"].tolist() == ax.get_lines()[0].get_ydata().tolist() == [7, 8]
 
 
-@pytest.mark.parametrize("x", ["head", "data.d"])
-def test_a_share_over_words_or_in_boxes_has_its_interval_too(x):
-    found = chart(tables(ns=(2,), ds=(4,)), x, "flag", kind="box")
-    words, axes = drawn(found)
+@pytest.mark.parametrize(("x", "kind"), [("data.d", "line"), ("head", "box"), ("data.d", "box")])
+def test_a_share_has_its_interval_also_over_words_and_in_boxes(x, kind):
+    shares = chart(tables(ns=(2,), ds=(4,)), x, "flag", kind=kind)
+    words, axes = drawn(shares)
     assert "share of flag" in words
-    assert "95 % Wilson interval" in found.caption
-    bars, points = axes[0].collections  # segments, and dots
-    assert [y for _, y in points.get_offsets().tolist()] == [1 / 3] * 2
-    ends = [bar[:, 1].tolist() for bar in bars.get_segments()]
-    assert ends == found.table[["low", "high"]].to_numpy().tolist()
+    assert "95 % Wilson interval" in shares.caption
+    ends = np.ravel(wilson_interval(np.array([1]), np.array([3]))).tolist()
+    assert shares.table["share"].tolist() == [1 / 3] * 2
+    assert shares.table[["low", "high"]].to_numpy().tolist() == [ends] * 2
+    if kind == "box":
+        bars, points = axes[0].collections  # segments, and dots
+        assert [y for _, y in points.get_offsets().tolist()] == [1 / 3] * 2
+        assert [bar[:, 1].tolist() for bar in bars.get_segments()] == [ends] * 2
 
 
 def test_a_quantity_of_the_history_over_the_steps():
-    found = chart(tables(ds=(4,), heads=("linear",)), "step", "risk", hue="data.n")
-    assert found.table["step"].tolist() == [*STEPS, *STEPS]
-    assert (found.table["mean"] == found.table["data.n"] + 1 + found.table["step"]).all()
-    assert found.notes[0] == "Instances: 8 (6 ok, 2 tie); 6 shown."
+    lines = chart(tables(ds=(4,), heads=("linear",)), "step", "risk", hue="data.n")
+    assert lines.table["step"].tolist() == [*STEPS, *STEPS]
+    assert (lines.table["mean"] == lines.table["data.n"] + 1 + lines.table["step"]).all()
+    assert lines.notes[0] == "Instances: 8 (6 ok, 2 tie); 6 shown."
 
 
 def test_a_scatter_has_a_row_for_every_instance():
-    given = tables(ns=(2,), ds=(4,))
-    found = chart(given, "size", "rank", hue="head", kind="scatter")
-    ok = given.trials[given.trials["status"] == "ok"]
-    assert sorted(found.table["rank"]) == sorted(ok["rank"])
-    assert list(found.table) == ["head", "size", "rank", "run", "seed"]
-    _, (ax,) = drawn(found)
+    sweep = tables(ns=(2,), ds=(4,))
+    points = chart(sweep, "size", "rank", hue="head", kind="scatter")
+    ok = sweep.trials[sweep.trials["status"] == "ok"]
+    assert sorted(points.table["rank"]) == sorted(ok["rank"])
+    assert list(points.table) == ["head", "size", "rank", "run", "seed"]
+    _, (ax,) = drawn(points)
     assert sum(len(dots.get_offsets()) for dots in ax.collections) == 6
-    by_run = chart(given, "size", "rank", hue="run", col="head", kind="scatter")
-    assert sorted(by_run.table) == sorted(["head", "size", "rank", "run", "seed"])
-    assert "no instance" not in drawn(by_run)[0]
+    by_run = chart(sweep, "size", "rank", hue="run", col="head", kind="scatter")
+    assert sorted(by_run.table) == sorted(points.table)
 
 
-def test_boxes_are_quartiles_and_extremes():
-    found = chart(tables(ns=(2,), heads=("linear",)), "data.d", "rank", kind="box")
-    row = found.table.iloc[0]
+def test_boxes_are_quartiles_and_extremes_and_those_of_words_by_themselves():
+    boxes = chart(tables(ns=(2,), ds=(4,)), "head", "rank")
+    row = boxes.table.iloc[0]
     assert [row[k] for k in ("least", "q25", "median", "q75", "largest")] == [6, 6.5, 7, 7.5, 8]
-    whiskers, boxes, _ = drawn(found)[1][0].collections
-    assert whiskers.get_segments()[0][:, 1].tolist() == [6, 8]
-    assert boxes.get_segments()[0][:, 1].tolist() == [6.5, 7.5]
-    found = chart(tables(ns=(2,), ds=(4,)), "head", "rank")  # words on x: boxes by themselves
-    assert found.spec.kind == "box"
-    _, (ax,) = drawn(found)
+    _, (ax,) = drawn(boxes)
+    for bars, ends in zip(ax.collections, ([6, 8], [6.5, 7.5]), strict=False):
+        assert bars.get_segments()[0][:, 1].tolist() == ends
     assert [label.get_text() for label in ax.get_xticklabels()] == ["linear", "relu"]
 
 
 def test_a_heatmap_has_a_field_for_each_pair():
-    found = chart(tables(heads=("linear",)), "data.d", "rank", hue="data.n", kind="heatmap")
-    words, (ax, _) = drawn(found)
-    (image,) = ax.collections
-    assert image.get_array().tolist() == [[7, 8], [8, 9]]
+    words, (ax, _) = drawn(
+        chart(tables(heads=("linear",)), "data.d", "rank", hue="data.n", kind="heatmap")
+    )
+    assert ax.collections[0].get_array().tolist() == [[7, 8], [8, 9]]
     assert "median rank" in words
 
 
 def test_axes_that_are_not_named_get_a_part_of_their_own_unless_they_follow_from_another():
-    found = chart(tables(), "data.d", "rank")
-    assert (found.spec.hue, found.spec.col) == ("head", "data.n")
-    assert len(found.table) == 8
-    assert len(drawn(found)[1]) == 2
-    given = tables(heads=("linear",))
-    given.trials["lr"] = given.trials["data.n"] * 10
-    given.axes = (*given.axes, "lr")
-    found = chart(given, "data.d", "rank", hue="data.n")
-    assert found.spec.col is None
-    assert (found.table["used"] == 3).all()
+    lines = chart(tables(), "data.d", "rank")
+    assert (lines.spec.hue, lines.spec.col, len(lines.table)) == ("head", "data.n", 8)
+    assert len(drawn(lines)[1]) == 2
+    sweep = tables(heads=("linear",))
+    sweep.trials["lr"] = sweep.trials["data.n"] * 10
+    sweep.axes = (*sweep.axes, "lr")
+    lines = chart(sweep, "data.d", "rank", hue="data.n")
+    assert lines.spec.col is None
+    assert (lines.table["used"] == 3).all()
 
 
-def test_an_axis_without_a_part_is_refused_and_one_value_of_it_is_not():
+def test_an_axis_without_a_part_is_refused_and_a_single_value_of_it_is_not():
     parts = {"hue": "status", "col": "word", "row": "flag"}
     with pytest.raises(ChartError, match=r"head, data\.n: .* never pooled"):
         chart(tables(), "data.d", "rank", **parts)
     where = {"head": "relu", "data.n": "3"}
-    found = chart(tables(), "data.d", "rank", **parts, where=where)
-    assert set(found.table["mean"]) >= {7.0, 8.0}
-    assert found.notes[0].startswith("Instances: 8 ")
+    lines = chart(tables(), "data.d", "rank", **parts, where=where)
+    assert set(lines.table["mean"]) >= {7.0, 8.0}
+    assert lines.notes[0].startswith("Instances: 8 ")
 
 
 def test_missing_and_infinite_values_are_counted_and_not_averaged():
-    given = tables(ns=(2,), heads=("linear",))
-    given.trials.loc[0, "rank"] = np.nan
-    given.trials.loc[1, "rank"] = np.inf
-    found = chart(given, "data.d", "rank")
-    assert found.table[["used", "excluded"]].to_numpy().tolist() == [[1, 3], [3, 1]]
-    assert found.table["mean"].tolist() == [8.0, 8.0]
-    assert np.isnan(found.table["low"][0])
-    assert "Left out: 2 instances without a value of rank." in found.notes
-    drawn(found)
-    given = tables(ns=(2,), heads=("linear",))
-    given.trials.loc[:2, "size"] = np.nan
-    found = chart(given, "size", "rank", kind="scatter", hue="data.d")
-    assert "Left out: 3 instances without size." in found.notes
+    sweep = tables(ns=(2,), heads=("linear",))
+    sweep.trials.loc[[0, 1], "rank"] = np.nan, np.inf
+    sweep.trials.loc[[4, 5], "size"] = np.nan
+    lines = chart(sweep, "data.d", "rank")
+    assert lines.table[["used", "excluded"]].to_numpy().tolist() == [[1, 3], [3, 1]]
+    assert lines.table["mean"].tolist() == [8.0, 8.0]
+    assert np.isnan(lines.table["low"][0])
+    assert "Left out: 2 instances without a value of rank." in lines.notes
+    drawn(lines)
+    points = chart(sweep, "size", "rank", kind="scatter", hue="data.d")
+    assert "Left out: 2 instances without size." in points.notes
 
 
 @pytest.mark.parametrize("kind", ["line", "heatmap"])
 @pytest.mark.full
 def test_instances_without_a_history_are_counted(kind):
-    given = tables(ns=(2,), ds=(4, 5), heads=("linear",))
-    lost = given.trials["seed"].eq(3) | given.trials["data.d"].eq(5)
-    given.trials.loc[lost, "status"] = "rejected"
-    recorded = given.history["run"].str.endswith("d4") & given.history["seed"].lt(3)
-    given.history = given.history[recorded]
-    found = chart(given, "step", "risk", status="all", hue="data.d", kind=kind)
-    assert found.notes[0] == "Instances: 8 (5 rejected, 3 ok); 3 shown."
-    assert "Left out: 5 instances without a history of risk." in found.notes
-    counts = found.counts.set_index(["data.d", "status"])["count"]
+    sweep = tables(ns=(2,), heads=("linear",))
+    lost = sweep.trials["seed"].eq(3) | sweep.trials["data.d"].eq(5)
+    sweep.trials.loc[lost, "status"] = "rejected"
+    recorded = sweep.history["run"].str.endswith("d4") & sweep.history["seed"].lt(3)
+    sweep.history = sweep.history[recorded]
+    steps = chart(sweep, "step", "risk", status="all", hue="data.d", kind=kind)
+    assert steps.notes[0] == "Instances: 8 (5 rejected, 3 ok); 3 shown."
+    assert "Left out: 5 instances without a history of risk." in steps.notes
+    counts = steps.counts.set_index(["data.d", "status"])["count"]
     assert counts.to_dict() == {(4, "ok"): 3, (4, "rejected"): 1, (5, "rejected"): 4}
-    assert sorted(set(found.table["step"])) == list(STEPS)
-    drawn(found)
+    assert sorted(set(steps.table["step"])) == list(STEPS)
+    drawn(steps)
 
 
 def test_cells_of_which_nothing_is_shown_are_counted():
-    given = tables(ns=(2,), heads=("linear",))
-    given.trials.loc[given.trials["data.d"] == 5, "status"] = "infeasible"
-    found = chart(given, "data.d", "rank")
-    assert "Cells without an instance that is shown: 1 of 2." in found.notes
-    assert "Instances: 8 (4 infeasible, 3 ok, 1 tie); 3 shown." in found.notes
-    counts = found.counts.set_index(["data.d", "status"])["count"]
+    sweep = tables(ns=(2,), heads=("linear",))
+    sweep.trials.loc[sweep.trials["data.d"] == 5, "status"] = "infeasible"
+    lines = chart(sweep, "data.d", "rank")
+    assert "Cells without an instance that is shown: 1 of 2." in lines.notes
+    assert "Instances: 8 (4 infeasible, 3 ok, 1 tie); 3 shown." in lines.notes
+    counts = lines.counts.set_index(["data.d", "status"])["count"]
     assert counts.to_dict() == {(4, "ok"): 3, (4, "tie"): 1, (5, "infeasible"): 4}
 
 
 @pytest.mark.parametrize("kind", ["line", "scatter", "box", "heatmap"])
 @pytest.mark.full
 def test_nothing_to_show_is_said_in_the_figure(kind):
-    found = chart(tables(status="infeasible"), "data.d", "rank", kind=kind, hue="data.n")
-    words, _ = drawn(found)
-    assert "no instance" in words
-    assert "Instances: 32 (32 infeasible); 0 shown." in found.notes
-    assert kind == "scatter" or (found.table["used"] == 0).all()
-    assert kind == "scatter" or found.table["excluded"].sum() == 32
+    nothing = chart(tables(status="infeasible"), "data.d", "rank", kind=kind, hue="data.n")
+    assert "no instance" in drawn(nothing)[0]
+    assert "Instances: 32 (32 infeasible); 0 shown." in nothing.notes
+    assert kind == "scatter" or (nothing.table["excluded"].sum(), nothing.table["used"].max()) == (
+        32,
+        0,
+    )
 
 
 def test_statuses_may_be_chosen_or_told_apart():
-    assert (chart(tables(), "data.d", "rank", status="ok,tie").table["used"] == 4).all()
-    assert (chart(tables(), "data.d", "rank", status="all").table["used"] == 4).all()
+    for status in ("ok,tie", "all"):
+        assert (chart(tables(), "data.d", "rank", status=status).table["used"] == 4).all()
     assert set(chart(tables(), "data.d", "status=tie", status="all").table["share"]) == {0.25}
     apart = chart(tables(heads=("linear",)), "data.d", "rank", hue="status").table
     assert apart.groupby("status")["used"].unique().map(list).to_dict() == {"ok": [3], "tie": [1]}
     for value in (True, "true"):
-        found = chart(tables(), "data.d", "rank", where={"flag": value}, status="all")
-        assert found.table["used"].tolist() == [1] * 8
-        assert (found.table["mean"] == found.table["data.n"] + found.table["data.d"]).all()
+        table = chart(tables(), "data.d", "rank", where={"flag": value}, status="all").table
+        assert (table["used"] == 1).all()
+        assert (table["mean"] == table["data.n"] + table["data.d"]).all()
 
 
 def test_what_a_logarithmic_axis_cannot_show_is_counted():
-    found = chart(
-        tables(ns=(2,), heads=("linear",)), "size", "rank", kind="scatter", log="x,y", hue="data.d"
-    )
-    (told,) = (note for note in found.notes if "logarithmic" in note)
-    assert told.startswith("2 values of x are not > 0")
-    assert drawn(found)[1][0].get_yscale() == "log"
+    sweep = tables(ns=(2,), heads=("linear",))
+    points = chart(sweep, "size", "rank", kind="scatter", log="x,y", hue="data.d")
+    assert [note for note in points.notes if note.startswith("2 values of x are not > 0")]
+    assert drawn(points)[1][0].get_yscale() == "log"
 
 
-@pytest.mark.parametrize(("x", "y", "parts", "message"), beside(__file__))
+@pytest.mark.parametrize(
+    ("x", "y", "parts", "message"),
+    [
+        ("data.dd", "rank", {}, r"x=data\.dd: must be a column .*did you mean data\.d"),
+        ("d", "rank", {}, r"x=d: .*did you mean data\.d"),
+        ("data.d", "rnak", {}, "y=rnak: .*did you mean rank"),
+        ("data.d", "rank", {"hue": "haed"}, "hue=haed: .*did you mean head"),
+        ("data.d", "risk", {}, "y=risk: is a quantity of the history; x must be step"),
+        ("step", "rank", {}, "y=rank: must be a quantity of the history"),
+        ("head", "rank", {"kind": "line"}, "x=head: holds words; must hold numbers"),
+        ("flag", "rank", {"kind": "scatter"}, "x=flag: holds words"),
+        ("data.d", "word", {}, "y=word: holds words; must hold numbers"),
+        ("data.d", "tie", {}, r"y=tie: .*did you mean status=tie\?"),
+        ("data.d", "flag", {"kind": "scatter"}, "y=flag: holds true"),
+        ("head", "rank", {"log": "x"}, "log=x: x=head holds words"),
+        ("data.d", "rank", {"kind": "pie"}, r"kind=pie: must be line \| scatter"),
+        ("data.d", "rank", {"estimator": "mode"}, r"estimator=mode: must be mean \| median"),
+        ("data.d", "rank", {"log": "z"}, "log=z: must be x"),
+        ("data.d", "rank", {"status": "okk"}, r"status=okk: did you mean ok\? must be ok \|"),
+        ("data.d", "rank", {"where": {"flag": "yes"}}, "flag=yes: must be one of False, True"),
+        ("data.d", "data.T", {}, r"y=data.T: is of a run; must be of its instances"),
+        ("data.d", "rank", {"hue": "data.d"}, "=data.d: must have one part only"),
+        ("rank", "rank", {}, "y=rank: must not be x"),
+        ("data.d", "size", {"where": {"rank": 99}}, "where rank=99: must be one of 6.0, 7.0, 8"),
+        ("data.d", "rank", {"where": {"data.q": 9}}, "where=data.q: must be a column"),
+        (
+            "data.d",
+            "rank",
+            {"kind": "heatmap", "where": {"head": "relu", "data.n": 2}},
+            "kind=heatmap: must have hue",
+        ),
+    ],
+)
 def test_what_cannot_be_drawn_is_refused_with_what_can(x, y, parts, message):
     with pytest.raises(ChartError, match=message):
         chart(tables(), x, y, **parts)
 
 
 def test_a_sweep_without_an_instance_and_a_part_with_too_many_values_are_refused():
-    given = tables(ns=tuple(range(30)), ds=(4,), heads=("linear",))
-    with pytest.raises(ChartError, match=r"hue=data\.n: has 30 values; must have at most 24"):
-        chart(given, "size", "rank", kind="scatter")
-    with pytest.raises(ChartError, match="no instance is on record"):
-        chart(SimpleNamespace(trials=pd.DataFrame()), "data.d", "rank")
+    many = tables(ns=range(30), ds=(4,), heads=("linear",))
+    for sweep, message in (
+        (many, r"hue=data\.n: has 30 values; must have at most 24"),
+        (SimpleNamespace(trials=pd.DataFrame()), "no instance is on record"),
+    ):
+        with pytest.raises(ChartError, match=message):
+            chart(sweep, "size", "rank", kind="scatter")
 
 
-def test_charts_with_other_numbers_have_other_names_and_say_what_they_show():
-    parts = [
-        {},
-        {"estimator": "mean"},
-        {"status": "all"},
-        {"status": "ok,tie"},
-        {"kind": "box"},
-        {"where": {"data.n": 2}},
-        {"where": {"data.n": 3}},
-    ]
-    charts = [chart(tables(), "data.d", "rank", **one) for one in parts]
-    assert len({one.name for one in charts}) == len(parts)
+def test_charts_with_other_numbers_have_other_names():
+    parts = [{}, {"estimator": "mean"}, {"status": "all"}, {"status": "ok,tie"}, {"kind": "box"}]
+    parts += [{"where": {"data.n": n}} for n in (2, 3)]
+    charts = [chart(tables(), "data.d", "rank", **part) for part in parts]
+    assert len({part.name for part in charts}) == len(parts)
     assert charts[-1].notes[1] == "Only those with data.n=3."
     assert charts[0].name == chart(tables(), "data.d", "rank", log="y").name  # the same numbers
     with pytest.raises(TypeError, match=r"unknown part heu; did you mean hue\? must be hue \| col"):
@@ -280,15 +292,13 @@ def test_the_command_and_the_call_give_the_same_numbers(sound, tmp_path):
     assert (folder / f"figures/{name}.png").read_bytes().startswith(b"\x89PNG")
     assert (folder / f"figures/{name}.pdf").read_bytes().startswith(b"%PDF")
     stored = pd.read_csv(folder / f"tables/{name}.csv")
-    assert list(stored)[:2] == ["parameterization", "data.d"]
     loaded = attnsvm.load(folder)
-    found = loaded.chart("data.d", "W_norm", hue="parameterization", status="all").table
-    pd.testing.assert_frame_equal(stored, found, check_dtype=False)
-    trials = loaded.trials
-    means = trials.groupby(["parameterization", "data.d"])["W_norm"].mean()
-    np.testing.assert_allclose(found["mean"], means, rtol=1e-12)
+    table = loaded.chart("data.d", "W_norm", hue="parameterization", status="all").table
+    pd.testing.assert_frame_equal(stored, table, check_dtype=False)
+    means = loaded.trials.groupby(["parameterization", "data.d"])["W_norm"].mean()
+    np.testing.assert_allclose(table["mean"], means, rtol=1e-12)
     counts = pd.read_csv(folder / f"tables/{name}_counts.csv")
-    assert counts["count"].sum() == len(trials)
+    assert counts["count"].sum() == len(loaded.trials)
     assert str(folder / f"tables/{name}.csv") in done.stdout
     files = write_report(aggregate.load(folder))  # its tables name fields as the command line does
     assert files.failed == ()
@@ -302,16 +312,15 @@ def test_the_command_and_the_call_give_the_same_numbers(sound, tmp_path):
 
 def test_where_alone_prints_the_result_of_the_cells_with_a_value(sound, capsys):
     kept = len(attnsvm.load(sound).trials.query("`data.d` == 3"))
-    for word, code, said in (("data.d=3", 0, f"{kept} instances"), ("d=3", 2, "mean data.d ")):
+    for word, code, message in (("data.d=3", 0, f"{kept} instances"), ("d=3", 2, "mean data.d ")):
         assert report_command([str(sound), "--where", word]) == code
-        assert said in "".join(capsys.readouterr())
+        assert message in "".join(capsys.readouterr())
 
 
 def test_a_plot_returns_axes_that_a_notebook_shows(sound):
     from matplotlib import pyplot
 
-    loaded = attnsvm.load(sound)
-    before = pyplot.get_fignums()
+    loaded, before = attnsvm.load(sound), pyplot.get_fignums()
     axes = loaded.plot("step", "risk", col="parameterization", log="y", status="all")
     try:
         assert axes.shape == (1, 2)
@@ -320,6 +329,5 @@ def test_a_plot_returns_axes_that_a_notebook_shows(sound):
         assert mpl.rcParams["font.family"] != ["STIXGeneral"]  # the style is not left behind
     finally:
         pyplot.close(axes[0, 0].figure)
-    found = loaded.chart("data.n", "W_norm", status="all")  # a field that does not differ
-    assert set(found.table["data.n"]) == {2}
-    assert found.table["used"].sum() == 12
+    table = loaded.chart("data.n", "W_norm", status="all").table  # a field that does not differ
+    assert (set(table["data.n"]), table["used"].sum()) == ({2}, 12)

@@ -12,7 +12,7 @@ from attnsvm.sweeps.claims import Evidence, all_claims
 from attnsvm.sweeps.claims import arrays as measures
 
 CLAIMS = {claim.name: claim for claim in all_claims()}
-GIVEN, EDGES = (
+WORDS, EDGES = (
     OmegaConf.to_container(OmegaConf.load(Path(__file__).with_name(f"claim_{part}.yaml")))
     for part in ("words", "edges")
 )
@@ -37,34 +37,34 @@ def evidence(name, curves=(), steps=(0, 5000, 10000), **columns):
     ]
     names = ["run", "seed", "step", "quantity", "value"]
     frames = (pd.DataFrame({"run": ["one"]}), trials, pd.DataFrame(history, columns=names))
-    found = Evidence(SweepFrames("", Path("claims"), *frames), CLAIMS[name].columns)
+    rows = Evidence(SweepFrames("", Path("claims"), *frames), CLAIMS[name].columns)
     for measure in measures.MEASURES:
-        found.names[measure] = lambda *given, of=measure: trials[
-            of if of in columns else f"{of}({', '.join(map(repr, given))})"
+        rows.names[measure] = lambda *parts, of=measure: trials[
+            of if of in columns else f"{of}({', '.join(map(repr, parts))})"
         ]
-    return found
+    return rows
 
 
 CASES = [
-    *((name, given) for part in (GIVEN, EDGES) for name, given in part["predictions"].items()),
-    *((name, GIVEN["predictions"][same]) for name, same in GIVEN["same"].items()),
-    *((n, given) for part in (GIVEN, EDGES) for given in part["several"] for n in given["claims"]),
-    *((given["claim"], given) for part in (GIVEN, EDGES) for given in part["hypotheses"]),
+    *((name, case) for part in (WORDS, EDGES) for name, case in part["predictions"].items()),
+    *((name, WORDS["predictions"][same]) for name, same in WORDS["same"].items()),
+    *((n, case) for part in (WORDS, EDGES) for case in part["several"] for n in case["claims"]),
+    *((case["claim"], case) for part in (WORDS, EDGES) for case in part["hypotheses"]),
 ]
 
 
-def said(name, words=(), met=(), claim="", claims=(), hypothesis="", **given):
+def outcome(name, words=(), met=(), claim="", claims=(), hypothesis="", **case):
     """Return the words of the prediction of a claim, or whether a hypothesis is met."""
     if not hypothesis:
-        return evidence(name, **given).words(CLAIMS[name].prediction).tolist()
-    (said,) = (said for said in CLAIMS[name].hypotheses if hypothesis in said)
-    found = CLAIMS[name].met(said, evidence(name, **given))
-    return found.astype(object).where(found.notna(), None).tolist()
+        return evidence(name, **case).words(CLAIMS[name].prediction).tolist()
+    (whole,) = (known for known in CLAIMS[name].hypotheses if hypothesis in known)
+    truths = CLAIMS[name].met(whole, evidence(name, **case))
+    return truths.astype(object).where(truths.notna(), None).tolist()
 
 
-@pytest.mark.parametrize(("name", "given"), CASES)
-def test_a_prediction_or_a_hypothesis_is_true_or_false_or_open(name, given):
-    assert said(name, **given) == given.get("words", given.get("met"))
+@pytest.mark.parametrize(("name", "case"), CASES)
+def test_a_prediction_or_a_hypothesis_is_true_or_false_or_open(name, case):
+    assert outcome(name, **case) == case.get("words", case.get("met"))
 
 
 def test_only_one_claim_on_layers_allows_gradients_of_unseen_positions():
@@ -72,15 +72,15 @@ def test_only_one_claim_on_layers_allows_gradients_of_unseen_positions():
     assert without == {"positions that are not seen have no part in the gradient"}
 
 
-@pytest.mark.parametrize("given", GIVEN["arrays"], ids=lambda given: given["measure"])
-def test_a_number_of_the_arrays_of_an_instance(given):
-    arrays = {name: np.array(values) for name, values in given["arrays"].items()}
-    found = getattr(measures, given["measure"])(arrays, *given.get("of", ()))
-    np.testing.assert_allclose(found, given["found"], rtol=1e-7, atol=1e-12)
+@pytest.mark.parametrize("case", WORDS["arrays"], ids=lambda case: case["measure"])
+def test_a_number_of_the_arrays_of_an_instance(case):
+    arrays = {name: np.array(values) for name, values in case["arrays"].items()}
+    numbers = getattr(measures, case["measure"])(arrays, *case.get("of", ()))
+    np.testing.assert_allclose(numbers, case["found"], rtol=1e-7, atol=1e-12)
 
 
 def test_changes_of_a_curve_since_its_start_and_since_half_way():
     curves = {"W_norm": [[5.0, 9.0, 1.0, 3.0], [5.0, 3.0, 6.0, 6.0], [5.0, 9.0, 1.0, NAN]]}
-    found = evidence("mixture", curves, (0, 3000, 5000, 10000))
-    np.testing.assert_array_equal(found.swing("W_norm"), [2.0, 0.0, NAN])
-    np.testing.assert_array_equal(found.change("W_norm"), [4.0, 2.0, NAN])
+    curves_of = evidence("mixture", curves, (0, 3000, 5000, 10000))
+    np.testing.assert_array_equal(curves_of.swing("W_norm"), [2.0, 0.0, NAN])
+    np.testing.assert_array_equal(curves_of.change("W_norm"), [4.0, 2.0, NAN])

@@ -18,7 +18,7 @@ from attnsvm.sweeps.claims.claim import sources
 from attnsvm.sweeps.verdicts import main, verdict
 from attnsvm.sweeps.verdicts.command import PAGE
 from attnsvm.sweeps.verdicts.derive import COMMITTED, FILE, Entry, Verdict, latest, read, write
-from attnsvm.sweeps.verdicts.page import markdown, perform, runs_of, terminal
+from attnsvm.sweeps.verdicts.page import perform, rendered, runs_of
 from tests.command import attnsvm
 from tests.config.test_config import composed
 from tests.verify.kinds import ALL, written
@@ -65,22 +65,22 @@ def folder(tmp_path_factory):
 
 
 def test_a_claim_that_is_true_holds_where_its_hypotheses_are_met(folder):
-    found = verdict(tiny_claim(), folder)
-    assert (found.drawn, found.holds, found.fails, found.undecided) == (12, 6, 0, {})
-    assert found.hypotheses == {"d >= 2": {"yes": 6, "no": 6, "undecided": 0}}
-    assert found.sentence == "holds on all 6 instances that meet the hypotheses"
-    assert found.smallest is None
+    outcome = verdict(tiny_claim(), folder)
+    assert (outcome.drawn, outcome.holds, outcome.fails, outcome.undecided) == (12, 6, 0, {})
+    assert outcome.hypotheses == {"d >= 2": {"yes": 6, "no": 6, "undecided": 0}}
+    assert outcome.sentence == "holds on all 6 instances that meet the hypotheses"
+    assert outcome.smallest is None
 
 
 @pytest.mark.full
 def test_without_its_hypothesis_it_fails_and_the_smallest_instance_is_kept(folder, tmp_path):
     claim = tiny_claim(hypotheses={})
-    found = verdict(claim, folder)
+    outcome = verdict(claim, folder)
     trials = load(folder / "tiny").trials
     failing = trials[trials["frobenius_status"] == "infeasible"]
-    assert found.fails == len(failing) > 0
-    assert found.sentence == f"fails on {found.fails} of 12"
-    smallest = found.smallest
+    assert outcome.fails == len(failing) > 0
+    assert outcome.sentence == f"fails on {outcome.fails} of 12"
+    smallest = outcome.smallest
     assert [smallest[key] for key in "nTd"] == [2, 3, 1]
     assert smallest["seed"] == failing["seed"].min()
     words = shlex.split(smallest["command"])[1:]
@@ -122,21 +122,21 @@ ONE_FAILS = [(FAILS, "d == 4 and seed == 1"), ("late", "d == 4 and seed == 2"), 
     ],
 )
 def test_what_is_not_decided_is_counted_and_never_holds(folder, changed, kind, sentence):
-    found = verdict(tiny_claim(**changed), folder)
-    assert (found.kind, found.sentence) == (kind, sentence)
+    outcome = verdict(tiny_claim(**changed), folder)
+    assert (outcome.kind, outcome.sentence) == (kind, sentence)
 
 
 def test_instances_of_undecided_hypotheses_are_counted_apart():
     """Two hold, one fails, one is late: 4 meet the hypotheses, whatever the 5 others do."""
     unknown = {"late": 1, "hypotheses undecided": 3, "no record": 2}
-    found = Verdict(drawn=10, holds=2, fails=1, undecided=unknown)
+    outcome = Verdict(drawn=10, holds=2, fails=1, undecided=unknown)
     apart = "undecided on 1 (1 late), hypotheses undecided on 3, no record on 2"
-    assert (found.met, found.sentence) == (4, f"fails on 1 of 4, {apart}")
-    found = dataclasses.replace(found, fails=0)
-    assert found.sentence == f"undecided; holds on 2 of 3, {apart}"
-    found = Verdict(drawn=3, undecided={"hypotheses undecided": 3})
-    assert (found.met, found.kind) == (0, "undecided")
-    assert found.sentence.startswith("undecided; no instance is known to meet the hypotheses, ")
+    assert (outcome.met, outcome.sentence) == (4, f"fails on 1 of 4, {apart}")
+    outcome = dataclasses.replace(outcome, fails=0)
+    assert outcome.sentence == f"undecided; holds on 2 of 3, {apart}"
+    outcome = Verdict(drawn=3, undecided={"hypotheses undecided": 3})
+    assert (outcome.met, outcome.kind) == (0, "undecided")
+    assert outcome.sentence.startswith("undecided; no instance is known to meet the hypotheses, ")
 
 
 def test_a_run_without_a_record_is_undecided_not_left_out(folder, tmp_path):
@@ -144,8 +144,8 @@ def test_a_run_without_a_record_is_undecided_not_left_out(folder, tmp_path):
     copy = tmp_path / "tiny"
     shutil.copytree(folder / "tiny", copy)
     next(copy.glob("*_d4_*/run.json")).unlink()
-    found = verdict(tiny_claim(), tmp_path)
-    assert (found.drawn, found.kind, found.undecided) == (12, "undecided", {"no record": 6})
+    outcome = verdict(tiny_claim(), tmp_path)
+    assert (outcome.drawn, outcome.kind, outcome.undecided) == (12, "undecided", {"no record": 6})
 
 
 def test_arrays_and_curves_are_aligned_with_the_rows(folder):
@@ -167,25 +167,27 @@ def test_arrays_and_curves_are_aligned_with_the_rows(folder):
 @pytest.mark.full
 def test_verdicts_are_those_of_scaled_instances(tmp_path):
     """Of every claim of which a run has the columns, and whose hypotheses have no step size."""
-    batch, found = sample("sphere", n=3, T=3, d=4, trials=6), []
+    batch, rulings = sample("sphere", n=3, T=3, d=4, trials=6), []
     for size in (1.0, 1e-6, 1e6):
         path, v = tmp_path / f"{size}.npz", batch.head_parameters["v"] / size
         np.savez(path, X=size * batch.X, Z=batch.Z, Y=batch.Y, v=v)
         steps = "optimizer.init=zero", "optimizer.steps=1000", f"optimizer.lr={0.1 / size}"
         config = composed(ALL, "data=file", f"data.path={path}", *steps)
         written(tmp_path / str(size), config, experiment.run(config))
-        frames, said = load(tmp_path / str(size)), {}
+        frames, words_of = load(tmp_path / str(size)), {}
         for claim in CLAIMS:
             if claim.name in ("kq_constant_steps", "kq_small_steps"):  # of a size of steps
                 continue
             evidence = Evidence(frames, claim.columns)
             with contextlib.suppress(LookupError, NameError, ValueError):
                 words = evidence.words(claim.prediction).tolist()
-                met = [str(claim.met(one, evidence).tolist()) for one in claim.hypotheses]
-                said[claim.name] = words, met
-        found.append(said)
-    assert len(found[0]) > 30
-    assert found[1:] == found[:1] * 2
+                met = [
+                    str(claim.met(hypothesis, evidence).tolist()) for hypothesis in claim.hypotheses
+                ]
+                words_of[claim.name] = words, met
+        rulings.append(words_of)
+    assert len(rulings[0]) > 30
+    assert rulings[1:] == rulings[:1] * 2
 
 
 def test_the_command_runs_judges_and_lists(folder, tmp_path, capsys, monkeypatch):
@@ -193,9 +195,9 @@ def test_the_command_runs_judges_and_lists(folder, tmp_path, capsys, monkeypatch
     shutil.copytree(folder / "tiny", tmp_path / "tiny")
     monkeypatch.setattr(f"{COMMAND}.perform", lambda runs, *_: (pair for pair in [(runs[0], "")]))
     monkeypatch.setattr(f"{COMMAND}.all_claims", lambda: [claim])
-    for name, told in (([], "not tested yet"), (["one"], "holds on all 6"), ([], "holds on all 6")):
+    for name, text in (([], "not tested yet"), (["one"], "holds on all 6"), ([], "holds on all 6")):
         assert main([*name, "--directory", str(tmp_path)]) == 0
-        assert told in capsys.readouterr().out
+        assert text in capsys.readouterr().out
     assert json.loads((tmp_path / FILE).read_text())["claims"]["one"]["verdict"]["holds"] == 6
     page = (tmp_path / "report.html").read_text()
     assert "holds on all 6" in page
@@ -223,8 +225,8 @@ def test_a_later_verdict_counts_and_a_changed_claim_is_told(tmp_path, monkeypatc
     write(committed, {"one": dataclasses.replace(new, at="2026-01-03T00:00:00Z")})
     assert latest(tmp_path)["one"].at == "2026-01-03T00:00:00Z"
     changed = tiny_claim(statement="another")
-    assert "the claim has changed since" in terminal([changed], {"one": new})
-    assert "the claim has changed since" not in terminal([tiny_claim()], {"one": new})
+    assert "the claim has changed since" in rendered("txt", [changed], {"one": new})
+    assert "the claim has changed since" not in rendered("txt", [tiny_claim()], {"one": new})
 
 
 def test_every_claim_has_a_committed_verdict_of_what_it_says_now_which_the_page_has():
@@ -235,7 +237,7 @@ def test_every_claim_has_a_committed_verdict_of_what_it_says_now_which_the_page_
         entry = entries[claim.name]
         assert entry.digest == claim.digest, f"attnsvm-claims {claim.name}, then --docs"
         assert set(entry.verdict.hypotheses) == set(claim.hypotheses)
-    assert PAGE.read_text() == markdown(CLAIMS, entries)
+    assert PAGE.read_text() == rendered("md", CLAIMS, entries)
 
 
 USES = {"prediction": [(HOLDS, "near and largest_cosine() < 1")]}
@@ -270,7 +272,7 @@ def test_a_digest_covers_the_rule_of_a_claim_and_not_its_name(changed, columns, 
 def test_a_digest_covers_the_functions_that_a_rule_names(monkeypatch, old, new, changes):
     before, source = tiny_claim(**USES).digest, inspect.getsource
     assert old in source(arrays)
-    monkeypatch.setattr(inspect, "getsource", lambda one: source(one).replace(old, new))
+    monkeypatch.setattr(inspect, "getsource", lambda module: source(module).replace(old, new))
     sources.cache_clear()
     assert (tiny_claim(**USES).digest != before) == changes
     monkeypatch.undo()

@@ -23,7 +23,7 @@ STEPPED = ("local_convergence", "gradient_floor", "sequence", "real_tokens", "re
 
 
 @pytest.mark.parametrize("name", quick(*STEPPED))
-def test_curves_use_certified_instances_for_correlations_and_count_the_rest(name: str):
+def test_curves_use_certified_instances_for_correlations_and_count_the_rest(name):
     frames = trained_frames()
     tables, *_ = drawn(frames, name)
     table = tables[name]
@@ -35,7 +35,7 @@ def test_curves_use_certified_instances_for_correlations_and_count_the_rest(name
 
 @pytest.mark.parametrize("name", [*STEPPED, "ridge_vs_path", "token_count_vs_lambda"])
 @pytest.mark.full
-def test_nothing_certified_is_drawn_as_such(name: str):
+def test_nothing_certified_is_drawn_as_such(name):
     frames = trained_frames()
     lost = frames.trials.assign(status="failed", one_minus_corr_frobenius=np.nan)
     drawn(dataclasses.replace(frames, trials=lost), name)
@@ -43,10 +43,10 @@ def test_nothing_certified_is_drawn_as_such(name: str):
 
 def test_status_counts_say_what_did_not_happen_and_what_is_drawn_although_training_stalled():
     frames = trained_frames()
-    told = status_counts(outcomes(frames.trials, frames.axes), frames.axes)
-    assert f"Instances: {len(frames.trials)}" in told
+    text = status_counts(outcomes(frames.trials, frames.axes), frames.axes)
+    assert f"Instances: {len(frames.trials)}" in text
     for word in ("0 rejected", "0 failed", "ok", "undecided", "infeasible"):
-        assert word in told
+        assert word in text
     half = frames.trials["seed"] % 2 == 0
     trials = frames.trials.assign(
         gradient=np.where(half, "direct", "log_domain"),
@@ -54,13 +54,13 @@ def test_status_counts_say_what_did_not_happen_and_what_is_drawn_although_traini
     )
     ok, axes = trials[trials["status"] == "ok"], synthetic.axes_of(trials)
     direct = (ok["gradient"] == "direct").sum()
-    told = status_counts(outcomes(trials, axes), axes)
-    assert f"{direct} of {direct} gradient=direct (published arithmetic)" in told
-    assert f"0 of {len(ok) - direct} gradient=log_domain (exact)" in told
+    text = status_counts(outcomes(trials, axes), axes)
+    assert f"{direct} of {direct} gradient=direct (published arithmetic)" in text
+    assert f"0 of {len(ok) - direct} gradient=log_domain (exact)" in text
     lost = trials.assign(status=trials["status"].where(trials["training"] != "stalled", "stalled"))
-    told = status_counts(outcomes(lost, axes), axes)
-    assert f"{direct} stalled" in told  # not drawn: a status like the others
-    assert "although" not in told
+    text = status_counts(outcomes(lost, axes), axes)
+    assert f"{direct} stalled" in text  # not drawn: a status like the others
+    assert "although" not in text
 
 
 def test_a_stalled_instance_has_no_type_of_convergence_and_no_point():
@@ -91,7 +91,7 @@ def test_the_share_of_paths_at_the_optimal_tokens_counts_verdicts_only():
 
 @pytest.mark.parametrize("status", ["tie", "failed"])
 @pytest.mark.full
-def test_what_did_not_converge_is_in_no_share(status: str):
+def test_what_did_not_converge_is_in_no_share(status):
     frames = phase_frames([(2, 2), (2, 4)], (1, 2, 3))
     lost = dataclasses.replace(frames, trials=frames.trials.assign(status=status))
     table = phase_transition.tables(lost)["phase_transition"]
@@ -152,7 +152,7 @@ def test_a_single_plane_and_a_single_cell_are_drawn():
     assert (table.query("share_of == 'feasible'")["used"] == 11).all()
 
 
-def scene() -> dict[str, np.ndarray]:
+def scene():
     rng = np.random.default_rng(4)
     W = np.array([[2.0, 1.0], [0.5, 3.0]])
     return {
@@ -167,30 +167,30 @@ def scene() -> dict[str, np.ndarray]:
     }
 
 
-def scenes(**arrays: dict[str, np.ndarray]) -> dict[str, pd.DataFrame]:
+def scenes(**arrays):
     """Return the tables of a scene for each parameterization."""
-    parts: dict[str, list[pd.DataFrame]] = {"tokens": [], "paths": [], "rays": []}
-    for parameterization, given in arrays.items():
-        for name, part in trajectories._scene(given).items():
+    parts = {"tokens": [], "paths": [], "rays": []}
+    for parameterization, stored in arrays.items():
+        for name, part in trajectories._scene(stored).items():
             parts[name].append(part.assign(data="paths_far", parameterization=parameterization))
     tables = {f"trajectories_{k}": pd.concat([pd.DataFrame(), *v]) for k, v in parts.items()}
     return tables | {"trajectories_counts": outcomes(trained_frames().trials, CellAxes())}
 
 
 def test_a_scene_is_what_attention_computes():
-    given = scene()
-    parts = trajectories._scene(given)
+    arrays = scene()
+    parts = trajectories._scene(arrays)
     paths = parts["paths"]
     np.testing.assert_allclose(paths.groupby(["step", "sample"])["softmax"].sum(), 1)
     last = paths[paths["step"] == 4].drop_duplicates("sample")
-    np.testing.assert_allclose(last[["x", "y"]], given["Z"] @ given["snapshots"][-1].T)
-    logits = given["X"][1] @ given["snapshots"][-1] @ given["Z"][1]
+    np.testing.assert_allclose(last[["x", "y"]], arrays["Z"] @ arrays["snapshots"][-1].T)
+    logits = arrays["X"][1] @ arrays["snapshots"][-1] @ arrays["Z"][1]
     expected = np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
-    found = paths[(paths["step"] == 4) & (paths["sample"] == 1)].sort_values("token")["softmax"]
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    attention = paths[(paths["step"] == 4) & (paths["sample"] == 1)].sort_values("token")["softmax"]
+    np.testing.assert_allclose(attention, expected, rtol=1e-12)
     rays = parts["rays"]
     assert list(rays["svm_norm"]) == ["frobenius"] * 2  # no ray of a matrix that does not exist
-    chosen = given["X"][[0, 1], given["selected"]]
+    chosen = arrays["X"][[0, 1], arrays["selected"]]
     np.testing.assert_allclose((chosen * rays[["x", "y"]]).sum(axis=1) - rays["offset"], 0.5)
 
 
@@ -239,13 +239,13 @@ def plateau_frames():
 def test_a_fall_and_a_plateau_are_told_apart():
     frames = plateau_frames()
     tables, _, words = drawn(frames)
-    found = tables["kq_plateau_fall"].set_index(["lr", "quantity"])
-    assert len(found) == 4
+    falls = tables["kq_plateau_fall"].set_index(["lr", "quantity"])
+    assert len(falls) == 4
     for quantity in COMPARED[:2]:
-        assert found["median"][0.01, quantity] == pytest.approx(0.1, rel=1e-12)
-        assert found["median"][0.1, quantity] == 1.0
-    assert (found["used"] == 8).all()  # the stalled one is only counted
-    assert found["end_median"][0.01, "margin_gap_nuclear"] == pytest.approx(5.5e-3)
+        assert falls["median"][0.01, quantity] == pytest.approx(0.1, rel=1e-12)
+        assert falls["median"][0.1, quantity] == 1.0
+    assert (falls["used"] == 8).all()  # the stalled one is only counted
+    assert falls["end_median"][0.01, "margin_gap_nuclear"] == pytest.approx(5.5e-3)
     assert set(tables["kq_plateau"]["quantity"]) == set(COMPARED)
     assert "nuclear margin gap" in words[1]
     for text in words:

@@ -44,8 +44,8 @@ def test_the_checker_is_short_and_needs_only_python(folder):
 @pytest.mark.parametrize("seed", range(5))
 def test_bounds_of_norms_hold_whatever_the_factors(seed):
     A, *factors = np.random.default_rng(seed).normal(size=(4, 4, 4))
-    given = zip("AKQL", (A, *(one / 10.0**seed for one in factors)), strict=True)
-    svm = {name: [[Fraction(x) for x in row] for row in one] for name, one in given}
+    parts = zip("AKQL", (A, *(matrix / 10.0**seed for matrix in factors)), strict=True)
+    svm = {name: [[Fraction(x) for x in row] for row in matrix] for name, matrix in parts}
     for norm, order in (("nuclear", "nuc"), ("spectral", 2), ("frobenius", "fro")):
         assert check.NORMS[norm][0](svm["A"], svm) >= np.linalg.norm(A, order) * (1 - 1e-14)
 
@@ -76,7 +76,7 @@ def edited(svm, place, change):
 
 def test_no_forged_number_is_believed_and_each_file_is_named(folder, tmp_path):
     kinds = ("nuclear_solved", "frobenius_infeasible")
-    files = [next(folder.glob(f"instances/*_{one}.json")) for one in kinds]
+    files = [next(folder.glob(f"instances/*_{kind}.json")) for kind in kinds]
     solved, infeasible = (json.loads(file.read_text()) for file in files)
     for svm in (solved, infeasible):
         svm["rows"].sort(key=lambda row: -row[3])
@@ -90,14 +90,14 @@ def test_no_forged_number_is_believed_and_each_file_is_named(folder, tmp_path):
         file.write_text(text)
     done = checked(folder, *files)
     assert (done.returncode, done.stdout) == (1, f"2 of {len(files)} SVMs proved\n")
-    assert [f"{one}" in done.stderr for one in files] == [False] * 2 + [True] * (len(files) - 2)
+    assert [str(file) in done.stderr for file in files] == [False] * 2 + [True] * (len(files) - 2)
 
 
 def test_the_page_stands_alone_and_its_links_exist(folder):
     page = Reader(text := (folder / "report.html").read_text())
     links = {to for name, to in page.attributes if name in ("src", "href") and to[:5] != "data:"}
     assert {"check.py", "columns.txt", "rank_vs_d.zip", "tables/svms.csv"} <= links
-    assert all((folder / one).is_file() for one in links)
+    assert all((folder / link).is_file() for link in links)
     assert "http" not in re.sub(r'content="[^"]*"|http-equiv', "", text)
     assert "attnsvm-verify rank_vs_d.zip" in page.text
 

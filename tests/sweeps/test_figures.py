@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 
 from attnsvm.sweeps import aggregate, style
-from attnsvm.sweeps.aggregate import SweepFrames
 from attnsvm.sweeps.facets import Panel, curves
 from attnsvm.sweeps.figures import adhoc, correlation_vs_d, figure_module, rank_vs_d
 from tests.sweeps import synthetic
@@ -23,11 +22,11 @@ def test_a_sweep_is_drawn_by_the_module_of_its_name():
 
 
 @pytest.fixture(scope="module")
-def rank() -> SweepFrames:
+def rank():
     return synthetic.rank_frames()
 
 
-def test_means_use_certified_solutions_and_every_instance_is_counted(rank: SweepFrames):
+def test_means_use_certified_solutions_and_every_instance_is_counted(rank):
     table = rank_vs_d.tables(rank)["rank_vs_d"]
     row = only(table, n=5, T=5, d=20, method="certified", svm_norm="nuclear")
     trials = rank.trials.query("n == 5 and T == 5 and d == 20")
@@ -46,7 +45,7 @@ def test_means_use_certified_solutions_and_every_instance_is_counted(rank: Sweep
     )
 
 
-def test_infeasible_cells_have_no_certified_point_but_a_published_one(rank: SweepFrames):
+def test_infeasible_cells_have_no_certified_point_but_a_published_one(rank):
     tables, (drawing, *_), (text, *_) = drawn(rank)
     at = {"n": 5, "T": 5, "d": 1, "svm_norm": "frobenius"}
     row = only(tables["rank_vs_d"], **at, method="certified")
@@ -55,35 +54,38 @@ def test_infeasible_cells_have_no_certified_point_but_a_published_one(rank: Swee
     assert only(tables["rank_vs_d"], **at, method="published")["rank_mean"] == 1.0
     certified_panel = drawing.figure.axes[0]
     assert min(min(line.get_xdata(), default=9) for line in certified_panel.lines) > 1
-    for said in (
+    for word in (
         "certified infeasible",
         "20 undecided",
         "21 with tied best scores",
         "a remark",
         "17 rejected, diverged or failed",
     ):
-        assert said in text
+        assert word in text
 
 
 @pytest.mark.full
 def test_a_widened_grid_shows_every_cell():
     cells = [(5, 5), (10, 5), (3, 4)]  # T = 5 with two n, and a cell beside
     _, drawings, _ = drawn(synthetic.rank_frames(cells=cells, ds=(2, 4), trials=8))
-    assert [len(one.figure.axes) for one in drawings] == [2 * 2, 2]  # two methods; infeasible
+    assert [len(drawing.figure.axes) for drawing in drawings] == [
+        2 * 2,
+        2,
+    ]  # two methods; infeasible
 
 
 @pytest.mark.full
 def test_one_norm_and_a_single_trial_without_published_columns_are_enough():
-    one = synthetic.rank_frames(cells=[(5, 5)], ds=(20,), trials=1)
-    columns = [c for c in one.trials if "nuclear" not in c and "published" not in c]
-    tables, drawings, _ = drawn(dataclasses.replace(one, trials=one.trials[columns]))
+    single = synthetic.rank_frames(cells=[(5, 5)], ds=(20,), trials=1)
+    columns = [c for c in single.trials if "nuclear" not in c and "published" not in c]
+    tables, drawings, _ = drawn(dataclasses.replace(single, trials=single.trials[columns]))
     row = only(tables["rank_vs_d"], method="certified", svm_norm="frobenius")
     assert row["used"] == len(tables["rank_vs_d"]) == 1
     assert np.isnan(row["rank_low"])  # a point without an interval
-    assert [len(one.figure.axes) for one in drawings] == [1, 1]
+    assert [len(drawing.figure.axes) for drawing in drawings] == [1, 1]
 
 
-def test_what_is_switched_off_has_no_panel_and_no_row(rank: SweepFrames):
+def test_what_is_switched_off_has_no_panel_and_no_row(rank):
     """A run without the published method, or with one norm, has these columns, without a value."""
     published = [name for name in rank.trials if name.startswith("published_")]
     empty = {name: "" if name.endswith("status") else pd.NA for name in published}
@@ -91,7 +93,8 @@ def test_what_is_switched_off_has_no_panel_and_no_row(rank: SweepFrames):
     tables, drawings, _ = drawn(dataclasses.replace(rank, trials=off))
     assert set(tables["rank_vs_d"]["method"]) == {"certified"}
     before, after = (
-        [len(one.figure.axes) for one in drawings] for drawings in (drawn(rank)[1], drawings)
+        [len(drawing.figure.axes) for drawing in drawings]
+        for drawings in (drawn(rank)[1], drawings)
     )
     assert (before[0], after[0]) == (2, 1)
     for name in ("nuclear", "frobenius"):
@@ -121,11 +124,11 @@ def test_a_column_of_a_table_is_called_like_a_field_only_if_it_is_the_field(fold
 
 
 @pytest.fixture(scope="module")
-def correlation() -> SweepFrames:
+def correlation():
     return synthetic.correlation_frames()
 
 
-def test_only_accepted_instances_enter_the_correlations(correlation: SweepFrames):
+def test_only_accepted_instances_enter_the_correlations(correlation):
     tables = correlation_vs_d.tables(correlation)
     accepted = correlation.trials[correlation.trials["status"] == "ok"]
     final = tables["correlation_vs_d"]
@@ -142,7 +145,7 @@ def test_only_accepted_instances_enter_the_correlations(correlation: SweepFrames
     assert np.isnan(undefined["mean"])
 
 
-def test_the_correlation_figures_count_rejections_by_reason(correlation: SweepFrames):
+def test_the_correlation_figures_count_rejections_by_reason(correlation):
     _, drawings, texts = drawn(correlation)
     kinds = ("", "_drawn", "_steps", "_scatter")
     assert [d.name for d in drawings] == [f"correlation_vs_d{kind}" for kind in kinds]
@@ -154,7 +157,7 @@ def test_the_correlation_figures_count_rejections_by_reason(correlation: SweepFr
 
 
 @pytest.mark.full
-def test_instances_with_a_flat_head_are_told_apart(correlation: SweepFrames):
+def test_instances_with_a_flat_head_are_told_apart(correlation):
     flat = (correlation.trials["seed"] % 2 == 0).astype("boolean")
     frames = dataclasses.replace(correlation, trials=correlation.trials.assign(flat=flat))
     tables, _, texts = drawn(frames)
@@ -167,12 +170,12 @@ def test_instances_with_a_flat_head_are_told_apart(correlation: SweepFrames):
 
 
 def test_published_numbers_stand_beside_ours_where_the_setting_is_theirs():
-    one = synthetic.correlation_frames(ds=(4, 10), trials=6)
+    exact = synthetic.correlation_frames(ds=(4, 10), trials=6)
     both = [
         pd.concat([f.assign(gradient="direct", run=f["run"] + "x"), f], ignore_index=True)
-        for f in (one.trials, one.history)
+        for f in (exact.trials, exact.history)
     ]
-    frames = synthetic.with_rows(one, both[0], history=both[1])
+    frames = synthetic.with_rows(exact, both[0], history=both[1])
     tables, drawings, texts = drawn(frames)
     published = tables["correlation_vs_d_published"]
     assert list(published["d"].unique()) == [4, 10]
@@ -198,15 +201,15 @@ def test_adhoc_shares_sum_to_one_in_every_cell():
 @pytest.mark.full
 def test_adhoc_draws_a_single_cell_and_one_without_any_trained_instance():
     frames = synthetic.trained_frames("")
-    one = frames.trials.query("parameterization == 'w' and d == 4")
-    tables, *_ = drawn(synthetic.with_rows(frames, one))
+    cell = frames.trials.query("parameterization == 'w' and d == 4")
+    tables, *_ = drawn(synthetic.with_rows(frames, cell))
     assert set(tables["outcomes"]["cell"]) == {"all"}
-    lost = one.assign(status="failed", convergence="", one_minus_corr_frobenius=np.nan)
-    *_, (text,) = drawn(synthetic.with_rows(frames, lost))
+    lost = cell.assign(status="failed", convergence="", one_minus_corr_frobenius=np.nan)
+    *_, (_, text) = drawn(synthetic.with_rows(frames, lost))
     assert "no instance" in text
 
 
-def adhoc_cells(*heads: str, ds: tuple[int, ...] = (4,), ns: tuple[int, ...] = (5,)):
+def adhoc_cells(*heads, ds=(4,), ns=(5,)):
     """A sweep over heads, dimensions and numbers of samples, its last cell without a result."""
 
     def instance(cell, seed):
@@ -224,7 +227,7 @@ def adhoc_cells(*heads: str, ds: tuple[int, ...] = (4,), ns: tuple[int, ...] = (
 def test_a_numeric_axis_of_an_adhoc_sweep_is_x_and_the_next_ones_colours_and_columns():
     frames = adhoc_cells("linear", "relu", ds=(2, 4, 6, 8), ns=(3, 5, 7))
     tables, drawings, texts = drawn(frames)
-    assert [one.name for one in drawings] == ["adhoc_ok", "adhoc_one_minus_corr_frobenius"]
+    assert [drawing.name for drawing in drawings] == ["adhoc_ok", "adhoc_one_minus_corr_frobenius"]
     for drawing in drawings:  # 24 cells: no bars
         panels = drawing.figure.axes
         assert [ax.get_title(loc="left") for ax in panels] == ["$n=3$", "$n=5$", "$n=7$"]
@@ -240,19 +243,21 @@ def test_a_numeric_axis_of_an_adhoc_sweep_is_x_and_the_next_ones_colours_and_col
 def test_bars_without_a_numeric_axis_have_pages_that_show_every_cell():
     heads = [f"my_{i:02d}" for i in range(30)]
     _, drawings, texts = drawn(adhoc_cells(*heads))
-    assert [one.name for one in drawings] == ["adhoc", "adhoc_1", "adhoc_2"]
+    assert [drawing.name for drawing in drawings] == [
+        f"adhoc{kind}{page}" for kind in ("", "_agreement") for page in ("", "_1", "_2")
+    ]
     assert all(f"head={head}" in " ".join(texts) for head in heads)
 
 
 @pytest.mark.parametrize("asked", [False, True])
-def test_warnings_of_drawing_reach_only_who_asks_for_them(asked: bool):
-    with warnings.catch_warnings(record=True) as told:
+def test_warnings_of_drawing_reach_only_who_asks_for_them(asked):
+    with warnings.catch_warnings(record=True) as warned:
         warnings.resetwarnings()
         if asked:
             warnings.simplefilter("always")
         with style.paper():
             style.figure(3, 2).subplots().legend()  # without entries
-    assert len(told) == asked
+    assert len(warned) == asked
 
 
 def test_hostile_text_is_drawn_as_it_stands_and_plain_is_one_short_line_without_formulas():
@@ -269,12 +274,12 @@ def test_hostile_text_is_drawn_as_it_stands_and_plain_is_one_short_line_without_
     assert style.plain(style.plain(HOSTILE)) == style.plain(HOSTILE)
 
 
-@pytest.mark.parametrize(("used", "said"), [(1, "no cycles"), (0, "no instance")])
-def test_an_empty_panel_says_why_unless_nothing_is_certified(used, said):
-    values = {"q": ["a", "b"], "x": [1, 1], "median": [1.0, np.nan], "used": [used, 0]}
+@pytest.mark.parametrize(("used", "word"), [(1, "no cycles"), (0, "no instance")])
+def test_an_empty_panel_says_why_unless_nothing_is_certified(used, word):
+    values = {"col": ["a", "b"], "x": [1, 1], "median": [1.0, np.nan], "used": [used, 0]}
     panels = {"a": Panel(), "b": Panel(nothing="no cycles")}
-    fig = curves(pd.DataFrame(values), "x", "median", col="q", panels=panels)
-    assert [text.get_text() for text in fig.axes[1].texts] == [said]
+    fig = curves(pd.DataFrame(values), "x", "median", panels=panels)
+    assert [text.get_text() for text in fig.axes[1].texts] == [word]
 
 
 def test_log_axes_span_at_least_a_decade_and_colours_are_distinct():

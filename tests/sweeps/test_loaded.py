@@ -1,7 +1,6 @@
 """What is on disk as tidy tables: `attnsvm.load`, and the frames from which reports are made."""
 
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -23,37 +22,37 @@ def sweep(sound, tmp_path):
     return shutil.copytree(sound, tmp_path / "sweep")
 
 
-def folders(sweep: Path) -> list[Path]:
+def folders(sweep):
     return sorted(path.parent for path in sweep.glob("*/run.json"))
 
 
 def test_fields_that_differ_are_columns_named_as_on_the_command_line(sound):
-    found = attnsvm.load(str(sound))
-    assert found.axes == ("parameterization", "data.d")
-    measured = [one.name for one in TRIAL_COLUMNS]
-    assert list(found.trials) == ["run", *found.axes, *measured]
-    assert list(found.history) == ["run", *found.axes, "seed", "step", "quantity", "value"]
-    pairs = found.trials.groupby(["parameterization", "data.d"]).size()
+    loaded = attnsvm.load(str(sound))
+    assert loaded.axes == ("parameterization", "data.d")
+    measured = [column.name for column in TRIAL_COLUMNS]
+    assert list(loaded.trials) == ["run", *loaded.axes, *measured]
+    assert list(loaded.history) == ["run", *loaded.axes, "seed", "step", "quantity", "value"]
+    pairs = loaded.trials.groupby(["parameterization", "data.d"]).size()
     assert pairs.to_dict() == {(p, d): 3 for p in ("kq", "w") for d in (3, 4)}
-    assert found.history["data.d"].dtype == np.int64
+    assert loaded.history["data.d"].dtype == np.int64
     for name, value in (("data.n", 2), ("optimizer.steps", 30), ("data", "sphere")):
-        assert (found.runs[name] == value).all()  # all other fields
-    assert "d" not in found.runs
+        assert (loaded.runs[name] == value).all()  # all other fields
+    assert "d" not in loaded.runs
     frames = load(sound)
-    assert {frames.typed[name] for name in frames.axes.names} == set(found.axes)
-    assert len(frames.trials) == len(found.trials)
+    assert {frames.typed[name] for name in frames.axes.names} == set(loaded.axes)
+    assert len(frames.trials) == len(loaded.trials)
 
 
 def test_the_numbers_are_those_of_the_records(sound):
-    found = attnsvm.load(sound)
-    for run in found.runs["run"]:
+    loaded = attnsvm.load(sound)
+    for run in loaded.runs["run"]:
         stored, _ = read_record(sound / run)
         for table in ("trials", "history"):
-            part = getattr(found, table)
+            part = getattr(loaded, table)
             part = part[part["run"] == run].reset_index(drop=True)
             expected = getattr(stored, table)
             pd.testing.assert_frame_equal(part[list(expected)].astype(expected.dtypes), expected)
-        arrays = found.solutions(run)
+        arrays = loaded.solutions(run)
         np.testing.assert_array_equal(arrays["seeds"], [0, 1, 2])
         apart = attnsvm.one_minus_correlation(arrays["trained_W"], arrays["frobenius_W"])
         stated = stored.trials["one_minus_corr_frobenius"].to_numpy()
@@ -61,10 +60,10 @@ def test_the_numbers_are_those_of_the_records(sound):
 
 
 def test_it_shows_itself_in_a_line_and_in_a_notebook_in_a_table(sweep):
-    found = attnsvm.load(sweep)
-    assert repr(found).startswith("LoadedSweep(sweep=sweep, runs=4 done, instances=")
-    assert "differ=parameterization, data.d)" in repr(found)
-    assert "<th>runs</th><td>4 done</td>" in found._repr_html_()
+    loaded = attnsvm.load(sweep)
+    assert repr(loaded).startswith("LoadedSweep(sweep=sweep, runs=4 done, instances=")
+    assert "differ=parameterization, data.d)" in repr(loaded)
+    assert "<th>runs</th><td>4 done</td>" in loaded._repr_html_()
     hostile = attnsvm.load(sweep.rename(sweep.parent / "<script>\x1b[2J"))
     assert "\x1b" not in repr(hostile)
     assert "<script>" not in hostile._repr_html_()
@@ -79,28 +78,31 @@ def test_each_kind_of_damage_is_named_counted_and_left_out(sweep):
     plan = record.read_json(sweep / "sweep.json")["runs"]
     missing = "never_started-000000000000"
     record.write_plan(sweep, {**plan, missing: ["data.d=9"]})
-    found = attnsvm.load(sweep)
-    states = dict(zip(found.runs["run"], found.runs["state"], strict=True))
+    loaded = attnsvm.load(sweep)
+    states = dict(zip(loaded.runs["run"], loaded.runs["state"], strict=True))
     assert states == {
-        corrupt.name: "corrupt", folder.name: "corrupt", failed.name: "failed",
-        missing: "missing", sound.name: "done",
-    }  # fmt: skip
-    reasons = found.runs.set_index("run")["reason"]
+        corrupt.name: "corrupt",
+        folder.name: "corrupt",
+        failed.name: "failed",
+        missing: "missing",
+        sound.name: "done",
+    }
+    reasons = loaded.runs.set_index("run")["reason"]
     assert "trials.parquet" in reasons[corrupt.name]
     assert reasons[failed.name].startswith("ValueError: <b>")
-    assert found.statuses["failed"] == 3
-    assert found.statuses["corrupt"] == 6
-    assert sum(found.statuses.values()) == 12
-    assert len(found.trials) == 3
+    assert loaded.statuses["failed"] == 3
+    assert loaded.statuses["corrupt"] == 6
+    assert sum(loaded.statuses.values()) == 12
+    assert len(loaded.trials) == 3
     (sound / "solutions.npz").write_bytes(b"!")
-    for run, told in ((failed, "is failed, it has no arrays"), (sound, r"solutions\.npz")):
-        with pytest.raises(CorruptRecordError, match=told):
-            found.solutions(run.name)
+    for run, message in ((failed, "is failed, it has no arrays"), (sound, r"solutions\.npz")):
+        with pytest.raises(CorruptRecordError, match=message):
+            loaded.solutions(run.name)
 
 
 def test_a_record_in_the_wrong_folder_is_not_counted_twice(sweep):
-    one, other, *_ = folders(sweep)
-    for path in one.iterdir():
+    first, other, *_ = folders(sweep)
+    for path in first.iterdir():
         (other / path.name).write_bytes(path.read_bytes())
     frames = load(sweep)
     assert frames.incomplete["run"].tolist() == [other.name]
@@ -110,48 +112,58 @@ def test_a_record_in_the_wrong_folder_is_not_counted_twice(sweep):
 
 def test_a_run_that_gave_up_says_how_many_it_lacks(tmp_path):
     config = composed(
-        "head=relu", "selection=multi", "selection.until_accepted=true", "trials=1",
-        "optimizer.init=zero", "optimizer.steps=1", "data.n=2", "data.T=2", "data.d=3",
-    )  # fmt: skip
+        "head=relu",
+        "selection=multi",
+        "selection.until_accepted=true",
+        "trials=1",
+        "optimizer.init=zero",
+        "optimizer.steps=1",
+        "data.n=2",
+        "data.T=2",
+        "data.d=3",
+    )
     write(tmp_path, experiment.parts(config), provenance(config, []))
     assert "1 runs stopped: 0 accepted of 1 wanted instances" in load(tmp_path).not_shown
 
 
 def test_a_run_alone_and_one_that_is_not_there_which_is_named_with_the_nearest(sound):
     folder = folders(sound)[0]
-    found = attnsvm.load(folder)
-    assert found.axes == ()
-    assert list(found.trials)[:2] == ["run", "seed"]
-    assert found.solutions(folder.name)["X"].shape[0] == 3
-    assert "differ=nothing" in repr(found)
+    loaded = attnsvm.load(folder)
+    assert loaded.axes == ()
+    assert list(loaded.trials)[:2] == ["run", "seed"]
+    assert loaded.solutions(folder.name)["X"].shape[0] == 3
+    assert "differ=nothing" in repr(loaded)
     name = folder.name
-    for given, told in ((name[:-1], f"did you mean .*{name}"), ("\x1b", "run=' ': must be a name")):
-        with pytest.raises(ValueError, match=told):
-            found.solutions(given)
+    for run, message in (
+        (name[:-1], f"did you mean .*{name}"),
+        ("\x1b", "run=' ': must be a name"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            loaded.solutions(run)
 
 
 def test_several_folders_are_one_sweep(sound, tmp_path):
     other = written(tmp_path / "other", ("data.d=5", "parameterization=w", "optimizer.lr=0.2"))
-    found = attnsvm.load(sound, other)
-    assert found.axes == ("parameterization", "data.d", "optimizer.lr")
-    assert len(found.runs) == 5
-    assert found.trials.groupby("data.d").size().to_dict() == {3: 6, 4: 6, 5: 3}
+    loaded = attnsvm.load(sound, other)
+    assert loaded.axes == ("parameterization", "data.d", "optimizer.lr")
+    assert len(loaded.runs) == 5
+    assert loaded.trials.groupby("data.d").size().to_dict() == {3: 6, 4: 6, 5: 3}
 
 
 def test_runs_of_the_same_name_keep_apart_and_their_instances_count_once(sweep, sound):
     """The same folder name means the same config: the same instances again."""
-    found = attnsvm.load(sound, sweep)
-    assert found.runs["run"].is_unique
-    assert len(found.runs) == 8
-    assert len(found.trials) == 12
-    assert "repeated=12" in repr(found)
-    for run in found.runs["run"]:
-        assert found.solutions(run)["seeds"].tolist() == [0, 1, 2]
+    loaded = attnsvm.load(sound, sweep)
+    assert loaded.runs["run"].is_unique
+    assert len(loaded.runs) == 8
+    assert len(loaded.trials) == 12
+    assert "repeated=12" in repr(loaded)
+    for run in loaded.runs["run"]:
+        assert loaded.solutions(run)["seeds"].tolist() == [0, 1, 2]
     link = sweep.parent / "latest"
     link.symlink_to(sweep)
-    found = attnsvm.load(sweep, folders(sweep)[0], link)  # a folder twice, and a run of it
-    assert len(found.runs) == 4
-    pd.testing.assert_frame_equal(found.trials, attnsvm.load(sweep).trials)
+    loaded = attnsvm.load(sweep, folders(sweep)[0], link)  # a folder twice, and a run of it
+    assert len(loaded.runs) == 4
+    pd.testing.assert_frame_equal(loaded.trials, attnsvm.load(sweep).trials)
 
 
 def test_cells_of_an_older_grid_are_not_part_of_the_sweep(sweep):
@@ -165,10 +177,10 @@ def test_cells_of_an_older_grid_are_not_part_of_the_sweep(sweep):
 
 def test_a_folder_without_a_run_is_refused(sound, tmp_path):
     (tmp_path / "empty").mkdir()
-    for folders, told in (
+    for folders, message in (
         ((sound, tmp_path / "empty"), "empty: holds no sweep and no record of a run"),
         (("nowhere",), "no such folder"),
         ((), "must be given the folder"),
     ):
-        with pytest.raises((FileNotFoundError, TypeError), match=told):
+        with pytest.raises((FileNotFoundError, TypeError), match=message):
             attnsvm.load(*folders)

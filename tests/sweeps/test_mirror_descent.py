@@ -2,13 +2,11 @@
 
 import mpmath
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from attnsvm.linalg import one_minus_correlation
-from attnsvm.sweeps.aggregate import SweepFrames
 from attnsvm.sweeps.figures import mirror_descent
 from attnsvm.sweeps.figures.mirror_descent import directional_bregman_divergence
 from tests.sweeps import synthetic
@@ -19,7 +17,7 @@ POWERS = {"l1.75": 1.75, "frobenius": 2.0, "l3": 3.0}
 QUANTITIES = {"l1.75": "one_minus_corr_l1.75", "frobenius": "one_minus_corr_frobenius"}
 
 
-def sweep(gradients: tuple[str, ...], stored: dict[str, dict[str, np.ndarray]]) -> SweepFrames:
+def sweep(gradients, stored):
     """Return runs with p = 1.75 and 3, whose weights go to their own SVM; instance 4 is not ok."""
     rng = np.random.default_rng(0)
     cells = {
@@ -49,7 +47,7 @@ def sweep(gradients: tuple[str, ...], stored: dict[str, dict[str, np.ndarray]]) 
     )
 
 
-def at_end(table: pd.DataFrame, p: float, svm: str, quantity: str) -> pd.Series:
+def at_end(table, p, svm, quantity):
     return only(table, p=p, svm=svm, quantity=quantity, step=STEPS[-1])
 
 
@@ -81,10 +79,10 @@ def test_numbers_are_those_of_the_certified_instances_with_p_and_tokens_of_train
 
 
 def test_an_instance_that_only_one_run_certifies_is_not_compared_with_the_other(stored):
-    made = sweep(("log_domain",), stored)
-    lost = (made.trials["run"] == "p3.0log_domain") & (made.trials["seed"] == 0)
-    made.trials.loc[lost, "status"] = "infeasible"
-    table = mirror_descent.tables(made)["mirror_descent_end"]
+    frames = sweep(("log_domain",), stored)
+    lost = (frames.trials["run"] == "p3.0log_domain") & (frames.trials["seed"] == 0)
+    frames.trials.loc[lost, "status"] = "infeasible"
+    table = mirror_descent.tables(frames)["mirror_descent_end"]
     row = at_end(table, 1.75, "l3", mirror_descent.OTHER)
     assert (row["used"], row["excluded"]) == (B - 2, 1)
     assert at_end(table, 1.75, "l3", "bregman")["used"] == B - 1
@@ -101,36 +99,36 @@ def test_the_page_tells_arithmetic_and_tokens_apart_and_counts(stored):
     assert [d.name for d in drawings] == [f"mirror_descent{kind}" for kind in kinds]
     for drawing, text, arithmetic in zip(drawings, words, kinds.values(), strict=True):
         assert ("tokens of the other run" in text) == drawing.name.endswith("published")
-        for said in ("$p=1.75$", "$p=3$", f", {arithmetic}.", "16 ok, 4 undecided", "a remark"):
-            assert said in text
+        for word in ("$p=1.75$", "$p=3$", f", {arithmetic}.", "16 ok, 4 undecided", "a remark"):
+            assert word in text
 
 
 @pytest.mark.full
 def test_without_certified_instances_or_paths_the_page_says_so(stored):
-    made = sweep(("log_domain",), stored)
+    frames = sweep(("log_domain",), stored)
     for arrays in stored.values():
         del arrays["snapshots"]
-    table = mirror_descent.tables(made)["mirror_descent"]
+    table = mirror_descent.tables(frames)["mirror_descent"]
     assert set(table["quantity"]) == {"one_minus_corr", "margin_gap"}
-    made.trials["status"] = "unsaturated"
-    *_, words = drawn(made)
+    frames.trials["status"] = "unsaturated"
+    *_, words = drawn(frames)
     assert "no instance" in words[0]
 
 
 EXPONENTS = (1.1, 1.75, 2.0, 3.0, 7.5)
 
 
-def matrices(seed: int, *shape: int) -> tuple[np.ndarray, np.ndarray]:
+def matrices(seed, *shape):
     rng = np.random.default_rng(seed)
     return rng.standard_normal(shape), rng.standard_normal(shape)
 
 
-def _size(M: np.ndarray, p: mpmath.mpf) -> mpmath.mpf:
+def _size(M, p):
     return sum(abs(mpmath.mpf(x)) ** p for x in M.ravel()) ** (1 / p)
 
 
 @pytest.mark.parametrize("p", EXPONENTS)
-def test_it_is_the_definition_in_50_digits(p: float):
+def test_it_is_the_definition_in_50_digits(p):
     W, V = matrices(0, 4, 4)
     with mpmath.workdps(50):
         exponent, total = mpmath.mpf(p), mpmath.mpf(0)
@@ -143,14 +141,14 @@ def test_it_is_the_definition_in_50_digits(p: float):
 
 def test_with_p_2_it_is_one_minus_correlation_and_else_not_symmetric():
     W, V = matrices(1, 5, 3, 3)
-    found = directional_bregman_divergence(W, V, 3.0)
-    assert found != pytest.approx(directional_bregman_divergence(V, W, 3.0), rel=1e-3)
+    divergence = directional_bregman_divergence(W, V, 3.0)
+    assert divergence != pytest.approx(directional_bregman_divergence(V, W, 3.0), rel=1e-3)
     apart = one_minus_correlation(W, V)
     np.testing.assert_allclose(directional_bregman_divergence(W, V, 2.0), apart, rtol=1e-13)
 
 
 @given(st.sampled_from(EXPONENTS), st.integers(0, 10**6), st.floats(1e-3, 1e3))
-def test_of_directions_it_is_one_minus_an_inner_product(p: float, seed: int, scale: float):
+def test_of_directions_it_is_one_minus_an_inner_product(p, seed, scale):
     W, V = matrices(seed, 3, 3)
     w, v = (M / (np.abs(M) ** p).sum() ** (1 / p) for M in (W, V))
     value = directional_bregman_divergence(W, V, p)
@@ -163,12 +161,12 @@ def test_of_directions_it_is_one_minus_an_inner_product(p: float, seed: int, sca
 
 
 @pytest.mark.parametrize("entry", [np.nan, np.inf])
-def test_a_matrix_without_a_direction_has_none_and_the_others_keep_theirs(entry: float):
+def test_a_matrix_without_a_direction_has_none_and_the_others_keep_theirs(entry):
     W, V = matrices(4, 3, 2, 2)
     known = directional_bregman_divergence(W, V, 3.0)
     W[0], W[1, 0, 0] = 0.0, entry
-    found = directional_bregman_divergence(W, V, 3.0)
-    assert np.isnan(found[:2]).all()
-    assert found[2] == known[2]
+    divergence = directional_bregman_divergence(W, V, 3.0)
+    assert np.isnan(divergence[:2]).all()
+    assert divergence[2] == known[2]
     far = directional_bregman_divergence(1e200 * V, 1e-200 * V[::-1], 3.0)  # no overflow
     np.testing.assert_allclose(far, directional_bregman_divergence(V, V[::-1], 3.0), atol=1e-15)

@@ -6,9 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from attnsvm.sweeps.aggregate import SweepFrames
 from attnsvm.sweeps.figures import _selections, optimizer_geometry
-from tests.quick import beside
 from tests.sweeps import synthetic
 from tests.sweeps.synthetic import drawn, only
 
@@ -23,10 +21,10 @@ CELLS = (
 OWN = ("max", "spectral", "spectral", "")
 
 
-def frames(**given: object) -> SweepFrames:
+def frames(**changed):
     """Each optimizer has a tenth of the gap in its own norm, and one instance is undecided."""
     own = {f"run{k}": norm for k, norm in enumerate(OWN)}
-    cells = {run: cell | given for run, cell in zip(own, CELLS, strict=True)}
+    cells = {run: cell | changed for run, cell in zip(own, CELLS, strict=True)}
 
     def gaps(row):
         for norm, gap in GAPS.items():
@@ -37,7 +35,7 @@ def frames(**given: object) -> SweepFrames:
             yield from ((step, f"margin_gap_{n}", gap + 1 / (1 + step)) for n, gap in gaps(row))
 
     typed = {"optimizer": "optimizer", "lr": "optimizer.lr", "norm": "optimizer.norm"}
-    made = synthetic.sweep(
+    sweep = synthetic.sweep(
         "optimizer_geometry",
         cells,
         lambda _, seed: {"status": "undecided"} if seed == 6 else {},
@@ -47,14 +45,14 @@ def frames(**given: object) -> SweepFrames:
     )
     rows = [
         {f"{norm}_margin_gap": gap for norm, gap in gaps(row)}
-        for row in made.trials.to_dict("records")
+        for row in sweep.trials.to_dict("records")
     ]
-    return dataclasses.replace(made, trials=made.trials.join(pd.DataFrame(rows)), folders={})
+    return dataclasses.replace(sweep, trials=sweep.trials.join(pd.DataFrame(rows)), folders={})
 
 
-def norms_of(made: SweepFrames) -> dict[tuple[str, str], str]:
+def norms_of(sweep):
     """Return the own norm of every optimizer."""
-    table = GEOMETRY.tables(made)["optimizer_geometry"].fillna({"norm": ""})
+    table = GEOMETRY.tables(sweep)["optimizer_geometry"].fillna({"norm": ""})
     keys = table[["optimizer", "norm", "own"]].drop_duplicates().to_numpy()
     return {(optimizer, norm): own for optimizer, norm, own in keys}
 
@@ -113,12 +111,12 @@ def test_curves_are_those_of_the_own_norm_and_labels_have_the_fields_that_an_opt
 
 @pytest.mark.full
 def test_without_margin_gaps_the_figures_say_so():
-    made = frames()
-    lost = dataclasses.replace(made, trials=made.trials.assign(status="failed"))
-    no_curves = dataclasses.replace(made, history=made.history.iloc[:0])
-    for one, said in ((lost, "no certified instance"), (no_curves, "0.04")):
-        _, _, words = drawn(one)
-        assert said in words[0]
+    whole = frames()
+    lost = dataclasses.replace(whole, trials=whole.trials.assign(status="failed"))
+    no_curves = dataclasses.replace(whole, history=whole.history.iloc[:0])
+    for sweep, word in ((lost, "no certified instance"), (no_curves, "0.04")):
+        _, _, words = drawn(sweep)
+        assert word in words[0]
         assert "no instance" in words[1]
 
 
@@ -141,12 +139,75 @@ def test_a_direction_that_drifts_has_not_settled():
         assert optimizer_geometry.away(curve, ["gap"], "W_norm") == outside
 
 
-@pytest.mark.parametrize(("row", "curve", "expected"), beside(__file__)["instances"])
-def test_an_instance_ends_at_its_least_gap_or_at_none_once_all_stay_above(row, curve, expected):
-    assert optimizer_geometry.ending(pd.Series(row), pd.DataFrame(curve)) == expected
+def gaps(frobenius=0.3, largest=0.3, **others):
+    """Return the last gaps of an instance of W whose steps are those of the max norm."""
+    norms = {"frobenius_margin_gap": frobenius, "max_margin_gap": largest}
+    return {"decays": False, "own": "max", "eps": np.nan} | norms | others
 
 
-@pytest.mark.parametrize(("highs", "ends", "expected"), beside(__file__)["settings"])
+def curve(sizes=(1, 2, 4), largest=(0.3,) * 3):
+    """Return the gaps of an instance over the steps, in which W grows."""
+    columns = {"step": range(1, len(sizes) + 1), "W_norm": sizes, "margin_gap_max": largest}
+    return pd.DataFrame(columns).assign(margin_gap_frobenius=0.3)
+
+
+def ball(largest=0.3, last=(0.3, 0.3), own="max", sizes=(1, 4, 4)):
+    """Return the gaps in balls of weights that decay, and their curve."""
+    names = [f"constrained_{norm}" for norm in optimizer_geometry.BALLS]
+    row = {"decays": True, "own": own, "max_margin_gap": 0.01} | dict.fromkeys(names, 0.3)
+    steps = dict.fromkeys(names, (0.9, 0.3, 0.3)) | {"constrained_max": (0.9, *last)}
+    return row | {"constrained_max": largest}, {"step": (1, 5, 10), "W_norm": sizes} | steps
+
+
+EPS, NAN = {"eps": 1e-8}, np.nan
+
+
+@pytest.mark.parametrize(
+    ("row", "steps", "expected"),
+    [
+        (gaps(0.3, 0.02), {}, "max"),
+        (gaps(0.01, 0.0100001), {}, "undecided"),
+        (gaps(NAN, 0.01), {}, "undecided"),
+        (gaps(), curve(), "none"),
+        (gaps(), curve((0, 2, 4), (NAN, 0.3, 0.3)), "undecided"),
+        (gaps(), curve((0, 0, 0)), "undecided"),
+        (gaps(), curve((4,), (0.3,)), "undecided"),
+        (gaps(**EPS), curve((4,), (0.3,)), "undecided"),
+        (gaps(), curve(largest=(0.3, 0.5, 0.3)), "undecided"),
+        (gaps(**EPS), curve(largest=(0.3, 0.5, 0.3)), "undecided"),
+        (gaps(), curve((1, 2, 3)), "undecided"),
+        (gaps(), curve((1, 2, 4, 3), (0.3,) * 4), "none"),
+        (gaps(0.3, 0.25), curve(largest=(0.25,) * 3), "none"),
+        (gaps(), curve(largest=(0.34, 0.32, 0.3)), "undecided"),
+        (gaps(), curve(largest=(NAN, 0.32, 0.3)), "undecided"),
+        (gaps(), curve(largest=(0.38, 0.33, 0.3)), "none"),
+        (gaps(**EPS), curve(largest=(0.38, 0.33, 0.3)), "undecided"),
+        (gaps(**EPS), curve(), "none"),
+        (gaps(), curve().drop(columns="margin_gap_frobenius"), "undecided"),
+        (gaps(), {}, "undecided"),
+        (ball(0.005)[0], {}, "ball of max"),
+        (*ball(), "none"),
+        (*ball(sizes=(1, 3, 4)), "undecided"),
+        (*ball(last=(0.32, 0.3)), "undecided"),
+        (*ball(own=""), "none"),
+        (*ball(own="l1"), "undecided"),
+    ],
+)
+def test_an_instance_ends_at_its_least_gap_or_at_none_once_all_stay_above(row, steps, expected):
+    assert optimizer_geometry.ending(pd.Series(row), pd.DataFrame(steps)) == expected
+
+
+@pytest.mark.parametrize(
+    ("highs", "ends", "expected"),
+    [
+        ((0.01, 0.2), {"max": 4, "undecided": 12}, "one"),
+        ((0.03, 0.2), {"max": 8, "undecided": 8}, "open"),
+        ((0.3, 0.4), {"none": 15, "undecided": 1}, "one"),
+        ((0.3, 0.4), {"none": 8, "max": 8}, "several"),
+        ((0.3, 0.4), {"none": 8, "max": 6, "undecided": 2}, "open"),
+        ((0.15, 0.2), {"undecided": 16}, "open"),
+    ],
+)
 def test_a_setting_is_decided_by_one_norm_apart_or_by_nine_of_ten_instances(highs, ends, expected):
     norms = pd.DataFrame({"margin_in": ["max", "l1"], "low": [0.0, 0.1]})
     table = norms.assign(high=highs, median=[highs[0] / 2, 0.15])
@@ -159,7 +220,7 @@ OPTIMAL = np.array([2, 0])
 """The best-scoring token of each sample, of every instance."""
 
 
-def arrays(selected: list[list[int]]) -> dict[str, np.ndarray]:
+def arrays(selected):
     rng = np.random.default_rng(0)
     scores = np.zeros((B, N, T))
     scores[:, np.arange(N), OPTIMAL] = 1.0
@@ -167,9 +228,9 @@ def arrays(selected: list[list[int]]) -> dict[str, np.ndarray]:
     mask = np.ones((B, N, T), dtype=bool)
     mask[:, :, 1] = False
     shapes = {"X": (B, N, T, D), "Z": (B, N, D), "snapshots": (B, 2, D, D)}
-    made = {name: rng.standard_normal(shape) for name, shape in shapes.items()}
+    values = {name: rng.standard_normal(shape) for name, shape in shapes.items()}
     of_tokens = {"mask": mask, "scores": scores, "selected": np.array(selected)}
-    return made | of_tokens | {"seeds": np.arange(B)}
+    return values | of_tokens | {"seeds": np.arange(B)}
 
 
 RUNS = {
@@ -178,23 +239,23 @@ RUNS = {
 }
 
 
-def runs_of(cells: list[dict[str, object]], statuses: list[list[str]]) -> SweepFrames:
+def runs_of(cells, statuses):
     """Return a sweep of one run for each cell, with these statuses of its instances."""
     names = {str(cell["optimizer"]): cell for cell in cells}
-    ended = {name: dict(enumerate(given)) for name, given in zip(names, statuses, strict=True)}
+    ended = {name: dict(enumerate(words)) for name, words in zip(names, statuses, strict=True)}
     typed = {"optimizer": "optimizer", "lr": "optimizer.lr", "init": "optimizer.init"}
-    made = synthetic.sweep(
+    sweep = synthetic.sweep(
         "",
         names,
         lambda cell, seed: {"status": ended[cell["optimizer"]].get(seed)},
         trials=B,
         typed=typed | {"d": "data.d"},
     )
-    return dataclasses.replace(made, trials=made.trials.dropna(subset="status"))
+    return dataclasses.replace(sweep, trials=sweep.trials.dropna(subset="status"))
 
 
 @pytest.fixture(autouse=True)
-def sgd_and_adam(stored: dict[str, dict[str, np.ndarray]]) -> None:
+def sgd_and_adam(stored):
     stored.update(RUNS)
 
 
@@ -202,7 +263,7 @@ TWO = [{"optimizer": "sgd"}, {"optimizer": "adam"}]
 OK = [["ok"] * B] * 2
 
 
-def pair(table: pd.DataFrame, first: str, second: str, measure: str, unit: str) -> pd.Series:
+def pair(table, first, second, measure, unit):
     """Return the row of a pair, the first one first by name."""
     return only(table, optimizer=first, second=second, measure=measure, unit=unit)
 
@@ -223,7 +284,7 @@ def test_shares_are_those_counted_by_hand(stored):
 
 
 @pytest.mark.parametrize("name", ["X", "Z", "snapshots"])
-def test_another_instance_or_start_is_left_out_and_counted(stored, name: str):
+def test_another_instance_or_start_is_left_out_and_counted(stored, name):
     changed = RUNS["adam"][name].copy()
     changed[1].flat[0] = np.nextafter(changed[1].flat[0], 9.0)
     stored["adam"] = RUNS["adam"] | {name: changed}

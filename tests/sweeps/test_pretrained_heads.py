@@ -25,7 +25,7 @@ def trials(seeds=6):
         for control, value in ABOVE.items():
             value = 0.2 if head and control == "none" else value
             for seed in range(seeds):
-                found = value + 0.002 * RNG.normal()
+                correlation = value + 0.002 * RNG.normal()
                 rows.append(
                     {
                         "run": "r",
@@ -37,8 +37,8 @@ def trials(seeds=6):
                         "reason": "",
                         "frobenius_status": "solved",
                         "nuclear_status": "undecided",
-                        "one_minus_corr_frobenius": 1 - found,
-                        "one_minus_corr_nuclear": 1 - found,
+                        "one_minus_corr_frobenius": 1 - correlation,
+                        "one_minus_corr_nuclear": 1 - correlation,
                         "other_heads_frobenius": 0.05,
                         "other_heads_nuclear": 0.05,
                         "frobenius_rank": 3,
@@ -96,8 +96,8 @@ def test_the_interval_of_the_least_mean_holds_if_those_of_all_controls_do():
         for seed in range(8)
     )
     controls = paired_means(frame, ["at_head", "null"], "difference")
-    found = pretrained_heads._heads(pd.DataFrame({"at_head": range(heads)}), frame, ["at_head"], [])
-    covered = (found["low"] <= 0) & (found["high"] >= 0)
+    leans = pretrained_heads._heads(pd.DataFrame({"at_head": range(heads)}), frame, ["at_head"], [])
+    covered = (leans["low"] <= 0) & (leans["high"] >= 0)
     assert covered.mean() >= 0.95 - 2 * np.sqrt(0.05 * 0.95 / heads)
     least = controls.loc[controls.groupby("at_head")["mean"].idxmin()]
     alone = (least["low"] <= 0) & (least["high"] >= 0)
@@ -142,13 +142,13 @@ def test_the_support_of_an_example_is_where_the_margin_is_one():
 
 def test_a_sweep_without_a_trial_is_drawn():
     none = trials().iloc[:0]
-    found = tables_of(none)
-    assert all(len(table) == 0 for table in found.values())
-    assert all(one.figure is not None for one in pretrained_heads.draw(found, AXES))
+    empty = tables_of(none)
+    assert all(len(table) == 0 for table in empty.values())
+    assert all(drawing.figure is not None for drawing in pretrained_heads.draw(empty, AXES))
     assert len(tables_of(none[["status", "reason", *AXES.names]])) == 6
 
 
-def given(W, inside):
+def instance(W, inside):
     """Return an instance and the attention of W on it, the first `inside` tokens attended."""
     rng = np.random.default_rng(inside)
     X, Z = rng.normal(size=(4, 5, 24)), rng.normal(size=(4, 24))
@@ -161,9 +161,9 @@ def given(W, inside):
 @pytest.mark.parametrize("sign", [1, -1])
 def test_what_is_left_of_a_head_without_its_finite_part_is_its_projection(inside, sign):
     noise = np.random.default_rng(9).normal(size=(24, 24))
-    fin, mm = attnsvm.solve_gen_svm(*given(noise, inside))
+    fin, mm = attnsvm.solve_gen_svm(*instance(noise, inside))
     W = fin.W + sign * mm.W / np.linalg.norm(mm.W) + 0.05 * noise
-    fin = attnsvm.solve_gen_svm(*given(W, inside))[0]
+    fin = attnsvm.solve_gen_svm(*instance(W, inside))[0]
     trials = pd.DataFrame(
         [
             {
@@ -189,17 +189,23 @@ def test_shares_of_optimal_tokens_are_compared_on_the_same_sentences():
     chance = some["control"].map({"none": 0.125, "spectrum": 0.25, "queries": 0.5, "tokens": 1.0})
     some = some.assign(optimality_best=values, optimality_best_chance=chance, tokens="top")
     both = pd.concat([some, some.assign(tokens="multi", optimality_best=0.0)])
-    found = tables_of(both, CellAxes((*AXES.names, "tokens")))
-    found = found["pretrained_heads_optimality"].set_index("control")
-    assert found["quantity"].unique().tolist() == ["best token"]
-    assert found["instances"].tolist() == [5] * 3
-    assert found["left_out"].tolist() == [1] * 3
-    assert found["samples"].tolist() == [3] * 3
-    np.testing.assert_allclose(found.loc["spectrum", "difference"], 0.35)
-    np.testing.assert_allclose(found.loc["tokens", "difference"], -0.15)
+    optimality = tables_of(both, CellAxes((*AXES.names, "tokens")))
+    optimality = optimality["pretrained_heads_optimality"].set_index("control")
+    assert optimality["quantity"].unique().tolist() == ["best token"]
+    assert optimality["instances"].tolist() == [5] * 3
+    assert optimality["left_out"].tolist() == [1] * 3
+    assert optimality["samples"].tolist() == [3] * 3
+    np.testing.assert_allclose(optimality.loc["spectrum", "difference"], 0.35)
+    np.testing.assert_allclose(optimality.loc["tokens", "difference"], -0.15)
     half = 4.302652729749462 * 0.1 / np.sqrt(3)  # Student's t, 2 degrees of freedom, 95 %
-    np.testing.assert_allclose(found.loc["queries", ["low", "high"]], [0.1 - half, 0.1 + half])
-    np.testing.assert_allclose(found.loc["queries", "share"], (0.5 + 0.5 + 0.6 + 0.6 + 0.7) / 5)
-    np.testing.assert_allclose(found.loc["queries", "share_of_control"], 0.5)
-    assert found["chance"].tolist() == [0.125] * 3
-    assert found["chance_of_control"].to_dict() == {"spectrum": 0.25, "queries": 0.5, "tokens": 1.0}
+    np.testing.assert_allclose(optimality.loc["queries", ["low", "high"]], [0.1 - half, 0.1 + half])
+    np.testing.assert_allclose(
+        optimality.loc["queries", "share"], (0.5 + 0.5 + 0.6 + 0.6 + 0.7) / 5
+    )
+    np.testing.assert_allclose(optimality.loc["queries", "share_of_control"], 0.5)
+    assert optimality["chance"].tolist() == [0.125] * 3
+    assert optimality["chance_of_control"].to_dict() == {
+        "spectrum": 0.25,
+        "queries": 0.5,
+        "tokens": 1.0,
+    }

@@ -30,18 +30,18 @@ def frames(error, norm, log_excess=None):
     return synthetic.sweep("rates", {"a": {"optimizer": "gd"}}, instance, history)
 
 
-def law(made, quantity="one_minus_corr_frobenius", against="step"):
-    return only(rates.tables(made)["rates"], quantity=quantity, against=against)
+def law(sweep, quantity="one_minus_corr_frobenius", against="step"):
+    return only(rates.tables(sweep)["rates"], quantity=quantity, against=against)
 
 
 @pytest.mark.parametrize("exponent", [-2.0, -0.75, -0.1])
 def test_a_power_law_holds_over_all_decades(exponent):
-    made = frames(lambda t: 0.3 * t**exponent, lambda t: 0.1 * t)
-    row = law(made)
+    sweep = frames(lambda t: 0.3 * t**exponent, lambda t: 0.1 * t)
+    row = law(sweep)
     assert row["decades"] == row["of"] == 5
     assert row["used"] == 11  # the diverged one is counted only
     assert [row[k] for k in ("exponent", "low", "high")] == pytest.approx([exponent] * 3, abs=1e-12)
-    gap = law(made, "margin_gap_frobenius", "W_norm")
+    gap = law(sweep, "margin_gap_frobenius", "W_norm")
     assert gap["exponent"] == pytest.approx(exponent / 2, abs=1e-12)
 
 
@@ -64,47 +64,47 @@ def test_other_laws_are_told_with_their_decades_or_are_none(error, norm, against
 
 def test_each_number_without_a_logarithm_is_counted_once_with_its_decade():
     """Also in the decades in which no number is left, which have no exponent; twin: none is."""
-    made = frames(lambda t: 1 / t if t < 200 else 0.0, lambda t: t)
-    tables, of_it = rates.tables(made), "quantity == 'one_minus_corr_frobenius'"
+    sweep = frames(lambda t: 1 / t if t < 200 else 0.0, lambda t: t)
+    tables, of_it = rates.tables(sweep), "quantity == 'one_minus_corr_frobenius'"
     rows = tables["rates_left_out"].query(f"{of_it} and against == 'step'")
     counts = {k: (out, of) for k, out, of in rows[["decade", "left_out", "of"]].to_numpy()}
     steps = {0: (0, 3), 1: (0, 3), 2: (2, 3), 3: (3, 3), 4: (3, 3), 5: (1, 1)}
     assert counts == {k: (11 * out, 11 * of) for k, (out, of) in steps.items()}  # 11 trained ones
     assert tables["rates_by_decade"].query(f"{of_it} and used > 0")["decade"].max() == 1
-    assert "1-correlation 99 of 176" in rates.notes(tables, made.axes)[0]
+    assert "1-correlation 99 of 176" in rates.notes(tables, sweep.axes)[0]
     whole = rates.tables(frames(lambda t: 1 / t, lambda t: t))
     assert (whole["rates_left_out"]["left_out"] == 0).all()
-    assert rates.notes(whole, made.axes) == []
+    assert rates.notes(whole, sweep.axes) == []
 
 
 def test_a_loss_that_falls_like_a_power_is_found():
-    made = frames(lambda t: 1 / t, lambda t: 1 + np.log(t), log_excess=lambda t: -1.5 * np.log(t))
-    row = law(made, "excess_risk")
+    sweep = frames(lambda t: 1 / t, lambda t: 1 + np.log(t), log_excess=lambda t: -1.5 * np.log(t))
+    row = law(sweep, "excess_risk")
     assert row["decades"] == 5
     assert row["exponent"] == pytest.approx(-1.5, abs=1e-12)
-    assert law(made, "minus_log_excess_risk")["decades"] == 0
+    assert law(sweep, "minus_log_excess_risk")["decades"] == 0
 
 
 @pytest.mark.full
 def test_an_exponential_loss_is_no_power_law_though_it_underflows():
     """L - L* = exp(-3 ||W|| + const), down to e^-300000: a power of the norm is its exponent."""
-    made = frames(lambda t: 1 / t, lambda t: t, log_excess=lambda t: -3.0 * t)
+    sweep = frames(lambda t: 1 / t, lambda t: t, log_excess=lambda t: -3.0 * t)
     for against in ("step", "W_norm"):
-        assert law(made, "excess_risk", against)["decades"] == 0
-        row = law(made, "minus_log_excess_risk", against)
+        assert law(sweep, "excess_risk", against)["decades"] == 0
+        row = law(sweep, "minus_log_excess_risk", against)
         assert row["exponent"] == pytest.approx(1, abs=1e-4)
         assert row["decades"] >= 2
-    tables = rates.tables(made)
+    tables = rates.tables(sweep)
     curve = tables["rates_curves"].query("quantity == 'excess_risk'").set_index("step")
     assert curve.loc[10**5, "median"] == 0  # its logarithm is not lost
 
 
 def test_the_figures_tell_what_is_left_out():
-    made = frames(lambda t: 0.3 * t**-2.0, lambda t: 0.1 * t)
-    *_, (words, _) = drawn(made)
+    sweep = frames(lambda t: 0.3 * t**-2.0, lambda t: 0.1 * t)
+    *_, (words, _) = drawn(sweep)
     assert "1 diverged" in words
     assert "a remark" in words
-    lost = synthetic.with_rows(made, made.trials.assign(status="undecided"))
+    lost = synthetic.with_rows(sweep, sweep.trials.assign(status="undecided"))
     tables, _, (words, _) = drawn(lost)
     assert tables["rates"].empty
     assert "no instance" in words

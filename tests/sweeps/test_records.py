@@ -4,7 +4,6 @@ import json
 import re
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from attnsvm.sweeps.aggregate import load
@@ -13,9 +12,14 @@ from attnsvm.verify import command
 DOCS = Path(__file__).parents[2] / "docs"
 RECORDS = DOCS / "records"
 SHOWN = (
-    "rank_vs_d", "correlation_vs_d", "gradient_floor", "ridge_vs_path", "token_count_vs_lambda",
-    "pretrained_heads", "depth",
-)  # fmt: skip
+    "rank_vs_d",
+    "correlation_vs_d",
+    "gradient_floor",
+    "ridge_vs_path",
+    "token_count_vs_lambda",
+    "pretrained_heads",
+    "depth",
+)
 """Those whose command is in the text."""
 
 ALL = sorted(path.stem for path in (DOCS.parent / "conf" / "sweep").glob("*.yaml"))
@@ -27,7 +31,7 @@ SIZE_LIMIT_BYTES = 350_000
 """Of one experiment's records; each table carries the meanings of its columns."""
 
 
-def trials_of(name: str) -> pd.DataFrame:
+def trials_of(name):
     return load(RECORDS / name).trials
 
 

@@ -16,28 +16,26 @@ from attnsvm import record
 from attnsvm.record.folder import write, write_failure
 from attnsvm.record.provenance import provenance
 from attnsvm.sweeps import aggregate, report
-from attnsvm.sweeps.aggregate import SweepFrames
 from attnsvm.sweeps.figures import correlation_vs_d, rank_vs_d
 from attnsvm.sweeps.report.page import QUESTION, Picture, render, report_page
 from attnsvm.sweeps.status import main as status
 from tests.faults import configs, prepared
-from tests.quick import beside
 from tests.sweeps import synthetic
 
 
 @pytest.fixture
-def rank(tmp_path: Path) -> SweepFrames:
+def rank(tmp_path):
     return synthetic.rank_frames(tmp_path, ds=(1, 3, 10), trials=8)
 
 
 class Reader(html.parser.HTMLParser):
     """Collects what a browser would make of a page."""
 
-    def __init__(self, page: str) -> None:
+    def __init__(self, page):
         super().__init__(convert_charrefs=True)
-        self.elements: list[str] = []
-        self.attributes: list[tuple[str, str]] = []
-        self.comments: list[str] = []
+        self.elements = []
+        self.attributes = []
+        self.comments = []
         self.text = ""
         self.feed(page)
 
@@ -64,11 +62,11 @@ def test_the_report_and_its_files_are_written(rank, tmp_path):
     text = files.html.read_text()
     page = Reader(text)
     addresses = [value for name, value in page.attributes if name in ("src", "href")]
-    assert all(one.startswith(("data:", "figures/", "tables/")) for one in addresses)
+    assert all(address.startswith(("data:", "figures/", "tables/")) for address in addresses)
     assert "http" not in re.sub(r'content="[^"]*"|http-equiv', "", text)
     assert "url(" not in text
-    for told in ("1 missing, 1 corrupt of 17 runs", "sha256 differs", "two tokens of equal score"):
-        assert told in page.text
+    for words in ("1 missing, 1 corrupt of 17 runs", "sha256 differs", "two tokens of equal score"):
+        assert words in page.text
 
 
 def test_the_facts_add_up(rank):
@@ -89,8 +87,8 @@ def test_the_facts_add_up(rank):
 
 
 def test_the_page_asks_the_question_of_the_records_and_tells_duplicates(rank):
-    told = {"question": "Does <rank> grow?", "repeated": 7, "disagreeing": 2, "name": "a"}
-    page = report_page(dataclasses.replace(rank, **told), [], {})
+    facts = {"question": "Does <rank> grow?", "repeated": 7, "disagreeing": 2, "name": "a"}
+    page = report_page(dataclasses.replace(rank, **facts), [], {})
     assert '<p class="lead">Does &lt;rank&gt; grow?</p>' in page
     assert "<b>7</b> duplicate rows left out" in page
     assert "2 of them hold other results than the row that is kept" in page
@@ -104,8 +102,8 @@ def test_the_page_asks_the_question_of_the_records_and_tells_duplicates(rank):
 def test_table_cells_show_four_digits_and_sort_by_all_of_them(rank):
     values = pd.DataFrame({"x": [1 / 3, None], "name": ["<i>", "b"]})
     shown = report_page(rank, [], {"values": values})
-    for told in ('data-value="0.3333333333333333">0.3333<', 'data-value="">–<', "&lt;i&gt;"):
-        assert told in shown
+    for cell in ('data-value="0.3333333333333333">0.3333<', 'data-value="">–<', "&lt;i&gt;"):
+        assert cell in shown
 
 
 def test_the_command_is_safe_in_a_shell_and_complete(rank):
@@ -157,7 +155,7 @@ def test_a_figure_that_fails_costs_no_other_one_and_no_table(tmp_path, monkeypat
     frames = synthetic.correlation_frames(tmp_path, (4, 6), trials=10)
     sound = report.write_report(frames)
 
-    def failing(*_: object, **__: object) -> None:
+    def failing(*_, **__):
         raise ValueError("no\nsuch <panel>")
 
     monkeypatch.setattr(correlation_vs_d, "bars", failing)
@@ -180,10 +178,10 @@ def test_the_command_names_what_is_lost_or_not_drawn_and_exits_1(rank, monkeypat
     monkeypatch.setattr(aggregate, "load", lambda directory: frames[-1])
     words = [str(rank.directory)]
     assert report.main(words) == 1
-    told = capsys.readouterr().out
+    text = capsys.readouterr().out
     for part in ("missing: lost: no record", "corrupt: ", "report.html"):
-        assert part in told
-    assert "\x07" not in told
+        assert part in text
+    assert "\x07" not in text
     frames.append(dataclasses.replace(rank, runs=rank.runs[rank.runs["state"] == "done"]))
     assert report.main(words) == 0
     assert "infeasible" in capsys.readouterr().out
@@ -202,23 +200,43 @@ def test_a_folder_that_cannot_be_read_or_written_is_refused(rank, monkeypatch, c
     assert "cannot be written" in capsys.readouterr().err
 
 
-PAYLOADS = beside(__file__)
+PAYLOADS = [
+    "<script>alert(1)</script>",
+    "</script><script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "<svg/onload=alert(1)>",
+    "<a href=javascript:alert(1)>x</a>",
+    "</style><script>alert(1)</script>",
+    "<template><script>alert(1)</script></template>",
+    "--><script>alert(1)</script>",
+    "<![CDATA[<script>alert(1)</script>]]>",
+    "<?xml version='1.0'?><x/>",
+    '"><script>alert(1)</script>',
+    "' onmouseover='alert(1)",
+    "&#60;script&#62;alert(1)",
+    "{{7*7}}${7*7}<%=7*7%>",
+    r"$\frac{1}{0}$ \input{/etc/passwd}",
+    "\u202e<b>drow\u2066",
+    "</table></details></main><h1>mine</h1>",
+    "\x1b]0;title\r\a",
+]
+"""What a record may say to be run as code in a page or a terminal."""
 
 
-def sweep_that_says(folder: Path, words: list[str]) -> Path:
+def sweep_that_says(folder, words):
     """Make a sweep with a failed run for each of `words` and a sound run whose tags they are."""
     origin = provenance(configs(1)[0], [])
     plan = {}
     for k, word in enumerate(words):
         run = folder / f"run-{k}"
         run.mkdir(parents=True)
-        told = {**origin, "overrides": [word], "version": word, "sweep": word}
-        write_failure(run, told, ValueError(word))
+        tags = {**origin, "overrides": [word], "version": word, "sweep": word}
+        write_failure(run, tags, ValueError(word))
         plan[run.name] = [word]
     (folder / "sound").mkdir()
     options = {**origin["options"], "head": words[0], "data": words[2]}
-    told = {**origin, "options": options, "git_revision": words[1], "python": words[11]}
-    write(folder / "sound", [prepared(configs(1)[0])], told)
+    tags = {**origin, "options": options, "git_revision": words[1], "python": words[11]}
+    write(folder / "sound", [prepared(configs(1)[0])], tags)
     record.write_plan(folder, {**plan, "sound": []})
     return folder
 
@@ -230,8 +248,8 @@ def test_what_records_say_is_text_and_does_not_steer_a_terminal(tmp_path, capsys
         folder = sweep_that_says(tmp_path / name, words)
         assert status([str(folder)]) == report.main([str(folder)]) == 1
         pages.append(Reader((folder / "report.html").read_text()))
-    told = capsys.readouterr().out
-    assert all(c.isprintable() or c == "\n" for c in told)
+    output = capsys.readouterr().out
+    assert all(c.isprintable() or c == "\n" for c in output)
     page, plain = pages
     assert page.elements == plain.elements
     assert page.comments == plain.comments

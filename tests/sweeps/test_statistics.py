@@ -8,13 +8,13 @@ from scipy.stats import false_discovery_control, spearmanr, ttest_1samp
 from attnsvm.sweeps import statistics
 
 
-def frame(**columns: object) -> pd.DataFrame:
+def frame(**columns):
     return pd.DataFrame(columns)
 
 
 def test_what_is_not_a_number_is_counted_and_never_averaged():
-    given = frame(d=[1, 1, 1, 2], rank=[2.0, np.nan, 4.0, np.nan])
-    table = statistics.summaries(given, ["d"], "rank")
+    rows = frame(d=[1, 1, 1, 2], rank=[2.0, np.nan, 4.0, np.nan])
+    table = statistics.summaries(rows, ["d"], "rank")
     assert table["used"].tolist() == [2, 0]
     assert table["excluded"].tolist() == [1, 1]
     assert table["mean"][0] == 3.0
@@ -70,8 +70,8 @@ def test_shares_leave_out_what_is_not_known():
 
 
 def test_groups_may_have_the_names_of_aggregates_and_without_groups_all_rows_are_one():
-    given = frame(size=[1, 2, 2], sum=[3, 3, 3], flag=[True, False, None])
-    assert statistics.shares(given, ["size", "sum"], "flag")["count"].tolist() == [1, 0]
+    rows = frame(size=[1, 2, 2], sum=[3, 3, 3], flag=[True, False, None])
+    assert statistics.shares(rows, ["size", "sum"], "flag")["count"].tolist() == [1, 0]
     rows = frame(x=[1.0, 2.0, 6.0], flag=[True, False, None])
     table = statistics.summaries(rows, [], "x")
     assert (len(table), table["used"][0], table["mean"][0]) == (1, 3, 3.0)
@@ -80,13 +80,13 @@ def test_groups_may_have_the_names_of_aggregates_and_without_groups_all_rows_are
 
 
 def test_the_mean_of_differences_is_students_t():
-    given = frame(d=[1] * 6 + [2], value=[1.0, 2.0, 3.0, 4.0, 5.0, np.nan, 1.0])
-    one, alone = statistics.paired_means(given, ["d"], "value").to_dict("records")
-    assert (one["used"], one["excluded"], one["mean"]) == (5, 1, 3.0)
+    rows = frame(d=[1] * 6 + [2], value=[1.0, 2.0, 3.0, 4.0, 5.0, np.nan, 1.0])
+    row, alone = statistics.paired_means(rows, ["d"], "value").to_dict("records")
+    assert (row["used"], row["excluded"], row["mean"]) == (5, 1, 3.0)
     expected = ttest_1samp([1, 2, 3, 4, 5], 0, alternative="greater")
-    assert one["p_value"] == pytest.approx(expected.pvalue, rel=1e-9)
+    assert row["p_value"] == pytest.approx(expected.pvalue, rel=1e-9)
     interval = ttest_1samp([1, 2, 3, 4, 5], 0).confidence_interval(0.95)
-    assert (one["low"], one["high"]) == pytest.approx(tuple(interval), rel=1e-9)
+    assert (row["low"], row["high"]) == pytest.approx(tuple(interval), rel=1e-9)
     assert alone["used"] == 1
     assert math.isnan(alone["low"])
     assert math.isnan(alone["p_value"])
@@ -98,9 +98,9 @@ def test_the_mean_of_differences_is_students_t():
 @pytest.mark.parametrize("any_dependence", [False, True])
 def test_what_was_not_tested_is_not_counted_among_many_tests(any_dependence):
     p = np.array([np.nan, 0.02, 0.5, 0.03])
-    found = statistics.false_discovery(p, any_dependence)
+    adjusted = statistics.false_discovery(p, any_dependence)
     expected = false_discovery_control(p[1:], method="by" if any_dependence else "bh")
-    np.testing.assert_array_equal(found, [np.nan, *expected])
+    np.testing.assert_array_equal(adjusted, [np.nan, *expected])
 
 
 def test_half_way_of_exact_shares_is_where_they_are_one_half():
@@ -109,16 +109,16 @@ def test_half_way_of_exact_shares_is_where_they_are_one_half():
     n = np.full(x.size, 1e9)
     for middle, slope in ((5.0, 2.0), (3.3, 0.7)):
         count = n / (1 + np.exp(-slope * np.log(x / middle)))
-        found, low, high = statistics.halfway(x, count, n)
-        assert found == pytest.approx(middle, rel=1e-6)
-        assert low < found < high < low * 1.001
+        halfway, low, high = statistics.halfway(x, count, n)
+        assert halfway == pytest.approx(middle, rel=1e-6)
+        assert low < halfway < high < low * 1.001
 
 
 def test_half_way_is_finite_where_all_shares_are_zero_or_one_and_needs_both_sides():
     x, n = np.array([1.0, 2.0, 4.0, 8.0]), np.full(4, 100)
-    found, low, high = statistics.halfway(x, np.array([0, 0, 100, 100]), n)
-    assert found == pytest.approx(np.sqrt(8), rel=1e-9)  # by symmetry, in log x
-    assert 2 < low < found < high < 4
+    halfway, low, high = statistics.halfway(x, np.array([0, 0, 100, 100]), n)
+    assert halfway == pytest.approx(np.sqrt(8), rel=1e-9)  # by symmetry, in log x
+    assert 2 < low < halfway < high < 4
     for count in ([0, 10, 40, 45], [60, 80, 90, 100], [0, 0, 0, 0]):
         assert np.isnan(statistics.halfway(x, np.array(count), n)).all()
     assert np.isnan(statistics.halfway(x, np.zeros(4), np.zeros(4))).all()

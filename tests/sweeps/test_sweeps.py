@@ -35,23 +35,23 @@ def test_every_experiment_has_a_question_a_figure_and_a_miniature():
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("multirun")
 
 
-def run(name: str, folder: Path) -> None:
+def run(name, folder):
     """Run the miniature of an experiment, unless `folder` has it: tests run in any order."""
     if (folder / name / "report.html").exists():
         return
     if name == "pretrained_heads":
         pytest.importorskip("transformers")
-    given = miniature(name, 2 + (name == "pretrained_heads"), 30, 10)
-    words = [f"hydra.sweep.dir={folder / name}", *(f"{k}={v}" for k, v in given.items())]
+    overrides = miniature(name, 2 + (name == "pretrained_heads"), 30, 10)
+    words = [f"hydra.sweep.dir={folder / name}", *(f"{k}={v}" for k, v in overrides.items())]
     ran(f"sweep={name}", *words, cwd=folder)
 
 
 @pytest.mark.parametrize("name", EACH)
-def test_one_command_runs_and_draws_the_experiment(name: str, folder: Path):
+def test_one_command_runs_and_draws_the_experiment(name, folder):
     run(name, folder)
     frames = load(folder / name)
     assert frames.name == name
@@ -69,7 +69,7 @@ def test_one_command_runs_and_draws_the_experiment(name: str, folder: Path):
 
 
 @pytest.mark.parametrize("name", quick("rank_vs_d", "optimizer_geometry"))
-def test_a_figure_of_stored_tables_is_that_of_the_report(name: str, folder: Path, tmp_path: Path):
+def test_a_figure_of_stored_tables_is_that_of_the_report(name, folder, tmp_path):
     run(name, folder)
     (tmp_path / "of_an_older_version.parquet").touch()
     gallery.write_tables(load(folder / name), tmp_path)
@@ -81,7 +81,7 @@ def test_a_figure_of_stored_tables_is_that_of_the_report(name: str, folder: Path
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_a_figure_fits_a_column_or_a_page_has_four_panels_at_most_and_a_caption(name: str):
+def test_a_figure_fits_a_column_or_a_page_has_four_panels_at_most_and_a_caption(name):
     with style.paper():
         for drawing in gallery.drawings(CONF.parents[1] / "docs/tables" / name).values():
             fig = drawing.figure
@@ -132,22 +132,22 @@ SAMPLE = (11, 50)  # `make test-faults`: two hundred
 
 @pytest.mark.faults
 @pytest.mark.parametrize("command", LISTED.once_broken)
-def test_what_ended_in_a_traceback_or_a_warning_is_drawn(command: str, tmp_path: Path):
+def test_what_ended_in_a_traceback_or_a_warning_is_drawn(command, tmp_path):
     assert faults(command.split(), tmp_path / "sweep") == []
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("first", SAMPLE)
-def test_a_sweep_beside_the_named_ones_is_drawn_and_proved(first: int, tmp_path: Path):
-    found = None
+def test_a_sweep_beside_the_named_ones_is_drawn_and_proved(first, tmp_path):
+    wrong = None
     for number in range(first, first + 20):  # about half of them are refused
-        found = faults(combination(number), tmp_path / str(number))
-        if found is not None:
+        wrong = faults(combination(number), tmp_path / str(number))
+        if wrong is not None:
             break
-    assert found == []
+    assert wrong == []
 
 
 @pytest.mark.faults
 @pytest.mark.parametrize("number", range(200))
-def test_two_hundred_sweeps_beside_the_named_ones(number: int, tmp_path: Path):
+def test_two_hundred_sweeps_beside_the_named_ones(number, tmp_path):
     assert faults(combination(number), tmp_path / "sweep") in ([], None)

@@ -4,7 +4,6 @@
 """
 
 import os
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -18,7 +17,7 @@ PACKAGES = ("mlflow", "wandb", "tensorboard")
 GRID = ("-m", "seed=0,10", "trials=2", *SMALL[1:4], "optimizer.steps=200", "optimizer.lr=0.5")
 
 
-def expected_metrics(run: Path) -> dict[str, float]:
+def expected_metrics(run):
     """Return the metrics of a run, from its files alone."""
     content, trials = read_run(run), pd.read_parquet(run / "trials.parquet")
     accepted = trials[trials["status"] == "ok"].select_dtypes(["number", "bool", "boolean"])
@@ -30,11 +29,11 @@ def expected_metrics(run: Path) -> dict[str, float]:
     return metrics | {"wall_s": sum(content["timings_s"].values())}
 
 
-def runs_in(folder: Path) -> dict[str, Path]:
+def runs_in(folder):
     return {path.parent.name: path.parent for path in folder.glob("*/run.json")}
 
 
-def logged_to_mlflow(folder: Path) -> dict[str, tuple[dict, dict]]:
+def logged_to_mlflow(folder):
     import mlflow
 
     client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{folder}/mlflow.db")
@@ -45,7 +44,7 @@ def logged_to_mlflow(folder: Path) -> dict[str, tuple[dict, dict]]:
     return logged
 
 
-def logged_to_tensorboard(folder: Path) -> dict[str, tuple[dict, dict]]:
+def logged_to_tensorboard(folder):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
     from tensorboard.util.tensor_util import make_ndarray
@@ -67,7 +66,7 @@ def logged_to_tensorboard(folder: Path) -> dict[str, tuple[dict, dict]]:
     return logged
 
 
-def logged_to_wandb(folder: Path) -> dict[str, tuple[dict, dict]]:
+def logged_to_wandb(folder):
     """Look for the expected names and values in the binary files."""
     logged = {}
     for name, run in runs_in(folder).items():
@@ -129,14 +128,14 @@ def test_a_missing_package_is_an_error_before_the_sweep(package, tmp_path):
 class Attnsvm(Tracker):
     """A tracker that keeps what it is given; its package is installed."""
 
-    def _open(self, folder: Path) -> str:
+    def _open(self, folder):
         self.runs = getattr(self, "runs", {})
         return "memory"
 
     def _has(self, name):
         return name in self.runs
 
-    def _add(self, name, fields, metrics) -> None:
+    def _add(self, name, fields, metrics):
         self.runs[name] = fields, metrics
 
 

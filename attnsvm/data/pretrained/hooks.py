@@ -113,19 +113,17 @@ def _catch(
         if len(rows) < len(maps):
             return
         X, Z = rows[0], rows[len(maps) - 1]
-        weights = [x.weight if isinstance(x, nn.Linear) else x.weight.mT for x in maps]
-        biases = [linear.bias for linear in maps]
+        weights: list[Any] = [x.weight if isinstance(x, nn.Linear) else x.weight.mT for x in maps]
+        biases: list[Any] = [linear.bias for linear in maps]
         if len(maps) == 1:
-            weights, biases = _keys_and_queries(weights[0]), _keys_and_queries(biases[0])
+            weights, biases = map(_keys_and_queries, (weights[0], biases[0]))
     else:
         named = dict(zip(("query", "key"), inputs, strict=False)) | options
         Z, X = named["query"], named["key"]
         if Z.ndim == 3 and not part.batch_first:
             Z, X = Z.transpose(0, 1), X.transpose(0, 1)
-        weights, biases = (
-            _keys_and_queries(part.in_proj_weight),
-            _keys_and_queries(part.in_proj_bias),
-        )
+        joint = part.in_proj_weight, part.in_proj_bias
+        weights, biases = map(_keys_and_queries, joint)
         if part.in_proj_weight is None:
             weights = [part.k_proj_weight, part.q_proj_weight]
     K, Q = (
@@ -142,9 +140,9 @@ def _catch(
     softmaxes.clear()
 
 
-def _keys_and_queries(joint: Tensor | None) -> Sequence[Any]:
+def _keys_and_queries(joint: Tensor | None) -> list[Any]:
     """Return the parts of a map to queries, keys and values; None of a bias that is not there."""
-    return (None, None) if joint is None else joint.chunk(3)[1::-1]
+    return [None, None] if joint is None else [*joint.chunk(3)[1::-1]]
 
 
 def _of_softmax(
@@ -162,9 +160,10 @@ def _of_softmax(
         expected = softmax.detach().reshape(N, heads, S, T).double().cpu().log().clamp(min=floor)
         seen = (expected > floor).any(1, keepdim=True)
         for factor in (1.0, math.sqrt(len(Q) / heads)):
-            maps = K.reshape(heads, -1, K.shape[1]), factor * Q.reshape(heads, -1, Q.shape[1])
-            layer = AttentionLayer(X, Z, *maps, seen[:, 0])
-            sizes = AttentionLayer(X.abs(), Z.abs(), *map(torch.abs, maps), layer.mask).logits()
+            keys, queries = K.reshape(heads, -1, K.shape[1]), Q.reshape(heads, -1, Q.shape[1])
+            queries = factor * queries
+            layer = AttentionLayer(X, Z, keys, queries, seen[:, 0])
+            sizes = AttentionLayer(X.abs(), Z.abs(), keys.abs(), queries.abs(), layer.mask).logits()
             logits = layer.logits()
             logs = logits - logits.masked_fill(~seen, -torch.inf).logsumexp(-1, keepdim=True)
             error = (logs.clamp(min=floor) - expected).masked_fill(~seen, 0.0).abs().amax()

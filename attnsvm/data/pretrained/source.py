@@ -122,18 +122,13 @@ def token_scores(source: Transformer, tokens: Tensor, targets: Tensor) -> Tensor
 class Pretrained(Data):
     """The samples of an instance are sentences, their tokens the rows that a layer sees.
 
-    The query of a sample is one of its own rows, drawn. The weights that come with an instance are
-    those of the head, and then of the other heads of its layer. With scores=attended the score of a
-    token is 1 higher than that of the others if the head attends to it most, so that training on
-    them trains the head towards the tokens that it selects itself. With scores=loss it is by how
-    much attention to the token lowers the loss of the model (`token_scores`); a causal model has no
-    such score for the tokens that controls move before a query. All labels are +1.
-
-    `transformer` is minilm, or a folder with config.json, model.safetensors and tokenizer.json, and
-    `text` a file with one sentence a line, by default that of attnsvm. The n sentences of an
-    instance are drawn without replacement from those with at least T tokens, and truncated. Without
-    `sinks` their first token is neither key nor query, and sentences have a token after those. For
-    `control` see `restricted`; a token that it moves keeps its score.
+    The n sentences of an instance are drawn from the lines of `text` with at least T tokens, and
+    truncated; the query of a sample is one of its own rows, drawn. Weights are those of the head,
+    then of the other heads of its layer. With scores=attended the token that the head attends to
+    most scores 1 more than the others; with scores=loss a token scores by how much attention to it
+    lowers the loss of the model (`token_scores`). All labels are +1. Without `sinks` the first
+    token is neither key nor query, and sentences have a token after those. For `control` see
+    `restricted`; a token that it moves keeps its score.
     """
 
     transformer: str
@@ -197,7 +192,7 @@ class Pretrained(Data):
         if source.causal:
             targets = sentences[chosen, 1:]
         hashable = [tuple(map(tuple, ids.tolist())) for ids in (tokens, targets)]
-        layer = _layers(source, hashable[0])[self.at_layer]
+        layer = _layer(source, hashable[0], self.at_layer)
         stream = seed ^ CONTROL_STREAM
         part = _restricted(layer, tuple(query.tolist()), self.sinks, self.control, stream)
         gamma = None
@@ -218,10 +213,10 @@ def sentences_of(source: Transformer, text: str, T: int) -> Tensor:
     return torch.tensor([row for row in ids if len(row) == T], dtype=torch.int64).view(-1, T)
 
 
-@lru_cache(maxsize=8)
-def _layers(source: Transformer, tokens: Tokens) -> list[AttentionLayer]:
+@lru_cache(maxsize=32)
+def _layer(source: Transformer, tokens: Tokens, at_layer: int) -> AttentionLayer:
     with own_settings():
-        return [*heads_of(source.network, torch.tensor(tokens)).values()]
+        return [*heads_of(source.network, torch.tensor(tokens)).values()][at_layer]
 
 
 @lru_cache(maxsize=64)
