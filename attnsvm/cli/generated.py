@@ -9,7 +9,7 @@ from inspect import formatannotation
 from pathlib import Path
 
 from attnsvm.cli.columns import columns_page
-from attnsvm.cli.help import option_names, option_text
+from attnsvm.cli.help import option_text, options_of
 from attnsvm.config.run import ALL_GROUPS, GROUPS, SECTIONS
 from attnsvm.config.sources import conf_folder
 
@@ -37,7 +37,7 @@ def generated() -> Iterator[tuple[Path, str]]:
     page = [OPTIONS]
     for group in (*ALL_GROUPS, *SECTIONS):
         page += [f"## {group}", ""]
-        for name in getattr(ALL_GROUPS.get(group), "own", option_names(group)):
+        for name in getattr(ALL_GROUPS.get(group), "own", options_of(group)):
             yield conf / group / f"{name}.yaml", option_text(group, name)
             include = f"```{{literalinclude}} ../conf/{group}/{name}.yaml"
             page += [f"### `{group}={name}`", "", include, ":language: yaml", "```", ""]
