@@ -4,6 +4,7 @@ from pathlib import Path
 
 CONFIG = '''
 from dataclasses import dataclass
+from typing import Annotated
 
 from attnsvm.config import HeadConfig, Range, option
 
@@ -13,7 +14,7 @@ class CubicConfig(HeadConfig):
     """h(o) = (v^T o)^power."""
 
     _target_: str = "cubic_heads.head.Cubic"
-    power: int = option(3, Range(1, 9), "exponent, odd")
+    power: Annotated[int, Range(1, 9), "exponent, odd"] = 3
 '''
 HEAD = """
 from attnsvm.head import Linear

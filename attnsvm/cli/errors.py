@@ -132,16 +132,15 @@ def _schema_message(error: BaseException) -> str | None:
     if not isinstance(error, OmegaConfBaseException) or error.object_type is None:
         return None
     known = getattr(error.object_type, "__dataclass_fields__", {})
-    name = str(error.full_key).rpartition(".")[2]
-    if isinstance(error, InterpolationResolutionError) and error.value is None:
-        return f"{error.full_key}: {str(error.msg).splitlines()[0]}"
-    if known and name not in known:
-        return f"{error.full_key}: {unknown_field(name, error.object_type)}"
-    if name not in known or not isinstance(error, ValidationError):
-        return f"{error.full_key}: {str(error.msg).splitlines()[0]}"
-    if "expected one of" in str(error.msg):  # a field of Hydra's own section
-        return f"{error.full_key}: {str(error.msg).splitlines()[0]}"
-    message = refusal(known[name], error.value, str(error.full_key))
+    field, reason = str(error.full_key), str(error.msg).splitlines()[0]
+    name = field.rpartition(".")[2]
+    is_reference = isinstance(error, InterpolationResolutionError) and error.value is None
+    if known and name not in known and not is_reference:
+        return f"{field}: {unknown_field(name, error.object_type)}"
+    is_value = isinstance(error, ValidationError) and name in known and not is_reference
+    if not is_value or "expected one of" in reason:  # of Hydra's own section
+        return f"{field}: {reason}"
+    message = refusal(known[name], error.value, field)
     lists = isinstance(known[name].metadata.get("allowed"), ListOf) and isinstance(error.value, str)
     return f"{message}; in brackets, as in [{error.value}]" if lists else message
 

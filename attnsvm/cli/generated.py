@@ -9,7 +9,7 @@ from inspect import formatannotation
 from pathlib import Path
 
 from attnsvm.cli.columns import columns_page
-from attnsvm.cli.help import option_names, option_text
+from attnsvm.cli.help import option_text, options_of
 from attnsvm.config.run import ALL_GROUPS, GROUPS, SECTIONS
 from attnsvm.config.sources import conf_folder
 
@@ -23,12 +23,25 @@ from typing import TypedDict
 '''
 
 
+OPTIONS = """# Options
+
+Every option of every group, with its fields, their meaning, range and default: the files in
+`conf/`, which `python -m attnsvm.cli.generated` writes from the schemas. `attnsvm --help
+optimizer=adam` prints one of them.
+"""
+
+
 def generated() -> Iterator[tuple[Path, str]]:
     """Yield the files of a checkout that are written from declarations, with their text."""
     conf, root = conf_folder(), Path(__file__).parents[2]
+    page = [OPTIONS]
     for group in (*ALL_GROUPS, *SECTIONS):
-        for name in getattr(ALL_GROUPS.get(group), "own", option_names(group)):
+        page += [f"## {group}", ""]
+        for name in getattr(ALL_GROUPS.get(group), "own", options_of(group)):
             yield conf / group / f"{name}.yaml", option_text(group, name)
+            include = f"```{{literalinclude}} ../conf/{group}/{name}.yaml"
+            page += [f"### `{group}={name}`", "", include, ":language: yaml", "```", ""]
+    yield root / "docs/options.md", "\n".join(page)
     types = [
         _typed("OptimizerOptions", "Fields of the optimizers", "optimizer"),
         _typed("SampleOptions", "Fields of data, heads and models", "data", "head", "model"),

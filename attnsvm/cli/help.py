@@ -38,7 +38,7 @@ def _screen(own_sweeps: Mapping[str, Sequence[Path]]) -> str:
     chosen: Any = OmegaConf.merge(*filter(OmegaConf.is_dict, defaults))
     lines = [Path(__file__).with_suffix(".txt").read_text()]
     for group in (*GROUPS, *SECTIONS):
-        others = [name for name in option_names(group) if name != chosen[group]]
+        others = [name for name in options_of(group) if name != chosen[group]]
         lines += _listed(f"{group}=", [f"[{chosen[group]}]", *others])
     lines += _listed("probe=", [f"[{','.join(ALL_GROUPS['probe'])}]"])
     lines += _listed("sweep=", experiments())
@@ -66,7 +66,7 @@ def _topic(topic: str) -> str:
     if group not in known:
         must = f"must be run, a group, or GROUP=OPTION; groups are {' | '.join(known)}"
         raise ConfigError(f"--help {topic}: {did_you_mean(group, known)}{must}")
-    names = option_names(group)
+    names = options_of(group)
     if not name:
         return "\n".join(f"{group}={option:22} {_about(group, option)[0]}" for option in names)
     if name not in names:
@@ -76,10 +76,10 @@ def _topic(topic: str) -> str:
 
 def experiments() -> list[str]:
     """Return the names of the experiments, the files of `conf/sweep`."""
-    return option_names("sweep")
+    return options_of("sweep")
 
 
-def option_names(group: str) -> list[str]:
+def options_of(group: str) -> list[str]:
     """Return the options of a group, those of plug-ins included."""
     files = sorted(path.stem for path in (conf_folder() / group).glob("*.yaml"))
     return [*ALL_GROUPS.get(group, files)]

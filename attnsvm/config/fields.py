@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, ClassVar, dataclass_transform, get_origin
+from typing import Any, ClassVar, dataclass_transform
 
 from omegaconf import MISSING
 
@@ -203,7 +203,7 @@ class Schema:
         for name, kind in inspect.get_annotations(cls, eval_str=True).items():
             default = vars(cls).get(name, MISSING)
             metadata = inherited[name].metadata if name in inherited else {}
-            if get_origin(kind) is Annotated:
+            if hasattr(kind, "__metadata__"):  # Annotated
                 *allowed, doc = kind.__metadata__
                 metadata, kind = (
                     {"allowed": allowed[0] if allowed else None, "doc": doc},

@@ -6,10 +6,10 @@ import copy
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from attnsvm.config.fields import values_before
+from attnsvm.config.fields import shown, values_before
 from attnsvm.config.run import GROUPS, PROBES, SECTIONS, WITHOUT_EFFECT, RunConfig
 from attnsvm.config.sources import code_digest, content_digest, helpers
 
@@ -179,11 +179,9 @@ def recorded_fields(config: Mapping[str, Any], options: Mapping[str, str]) -> di
 
 def plain_value(value: Any) -> Any:
     """Return a value as a number, a word or None; a list as users type it."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, Sequence):
-        return f"[{','.join(map(str, value))}]"
-    return json.dumps(value, sort_keys=True)
+    if isinstance(value, list):
+        return shown(value)
+    return json.dumps(value, sort_keys=True) if isinstance(value, Mapping) else value
 
 
 def plan_digest(configs: Iterable[RunConfig]) -> str:

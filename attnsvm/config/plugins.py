@@ -177,7 +177,7 @@ def _usable_schema(place: str, base: type) -> type:
         known = f"its fields must have types that OmegaConf knows ({_described(error)})"
         raise ConfigError(known) from error
     for f in dataclasses.fields(schema):
-        declared = f.name == "_target_" or "doc" in f.metadata
+        declared = f.name == "_target_" or isinstance(f.metadata.get("doc"), str)
         form = "Annotated[TYPE, ALLOWED, MEANING] = DEFAULT"
         _require(declared, f"its field {f.name} must be declared as {form}")
         must = "must be of int | float | bool | str, a list of one, or None"

@@ -37,7 +37,7 @@ class Work:
     def __str__(self) -> str:
         name = self.name if isinstance(self.name, str) else self.name()
         spent = monotonic() - self.begin
-        meter = tqdm.format_meter(self.done, self.total, spent, prefix=name, ncols=0)
+        meter = tqdm.format_meter(self.done, self.total, spent, prefix=name, ascii=True)
         return meter if self.total else name
 
 

@@ -107,6 +107,8 @@ BROKEN = {
     CONFIG.replace("@dataclass", "@dataclass(frozen=True)"): "cannot",
     CONFIG.replace("cubic_heads.head", "os"): "its _target_ must name a class in cubic_heads",
     CONFIG + "    other: int = 3\n": "its field other must be declared as Annotated[",
+    CONFIG
+    + "    b: Annotated[int, Range(1, 9)] = 3\n": "its field b must be declared as Annotated[",
     CONFIG + "    b: list[list[int]] = option([], None, 'x')\n": "field b must be of int | float |",
     CONFIG + "    b: set[int] = option(None, None, 'x')\n": "types that OmegaConf knows",
 }
