@@ -131,9 +131,7 @@ def test_progress_counts_the_steps():
     [
         (["v"], {}, r"parameterization=v: must be w \| kq"),
         (["w", "sgd"], {}, r"optimizer=sgd: did you mean gd\?"),
-        (["w", "gd", "hinge"], {}, "loss=hinge: must be"),
         (["w"], {"step": 3}, r"optimizer\.step: .*did you mean steps\?"),
-        (["w"], {"init": "ones"}, "optimizer.init=ones: .*must be"),
         (["w"], {"m": 2}, r"parameterization\.m: .*must be absent"),
         (["kq"], {"m": 6}, "m=6: must be >= 1 and <= d=5"),
         (["kq", "steepest"], {"norm": "spectral+max"}, r"optimizer\.norm=spectral\+max: must be"),
