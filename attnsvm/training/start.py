@@ -174,9 +174,12 @@ def _pretrained(risk: Risk, optimizer: Optimizer) -> Variables:
 
 
 STARTS: dict[str, Callable[[Risk, Optimizer], Variables]] = {
-    "file": _file, **dict.fromkeys(CONES, _cone), "balanced": _balanced, "aligned": _aligned,
+    "file": _file,
+    **dict.fromkeys(CONES, _cone),
+    "balanced": _balanced,
+    "aligned": _aligned,
     "pretrained": _pretrained,
-}  # fmt: skip
+}
 
 
 def _unit(V: Tensor) -> Tensor:

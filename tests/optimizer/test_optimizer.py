@@ -17,9 +17,16 @@ from attnsvm.training.trajectory import TrainingStatus
 from tests.training.test_training import SMALL, draw, risk_of
 
 FIRST_ORDER = [
-    "normalized_gd", "gd", "polyak", "momentum", "adam", "sign_gd", "steepest", "muon",
+    "normalized_gd",
+    "gd",
+    "polyak",
+    "momentum",
+    "adam",
+    "sign_gd",
+    "steepest",
+    "muon",
     "mirror_descent",
-]  # fmt: skip
+]
 
 
 def step(optimizer, V, g, log_scale=0.0, memory=None):
@@ -40,7 +47,7 @@ def optimizer(name, **fields):
 def test_step_sizes_and_recorded_steps():
     sizes = {"linear": (0.2, 0.3, 0.4), "geometric": (0.2, 0.3, 0.45), "decay": (0.2, 2 / 15, 0.1)}
     for schedule, expected in sizes.items():
-        rule = optimizer("gd", lr=0.2, growth=0.5, schedule=schedule, decay=1.0)
+        rule = optimizer("gd", lr=0.2, steps=3, growth=0.5, schedule=schedule, decay=1.0)
         assert [rule.step_size(k) for k in range(3)] == pytest.approx(expected)
     for steps, grid in ((250, [0, 100, 200, 250]), (200, [0, 100, 200]), (0, [0])):
         assert optimizer("gd", steps=steps).grid() == grid

@@ -112,10 +112,12 @@ def test_a_late_step_is_that_of_torch(head, parameterization, m):
     [
         {"ridge": 0.0},
         {"ridge": 1e-3},
-        *(pytest.param({"optimizer": "steepest", "norm": norm, "beta": 0.8}, marks=FULL)
-          for norm in NORMS),
+        *(
+            pytest.param({"optimizer": "steepest", "norm": norm, "beta": 0.8}, marks=FULL)
+            for norm in NORMS
+        ),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize(("n", "T", "d"), [(1, 1, 2), (1, 5, 2), (9, 6, 4), (3, 5, 7), (5, 4, 20)])
 def test_steps_at_odd_sizes(n, T, d, options, parameterization, m):
     """More queries than dimensions; more dimensions than tokens, which is training in the span."""
@@ -187,8 +189,10 @@ def test_finite_minima_copies_and_gradients_of_zero_are_found(parameterization, 
     batch = sample(n=2, T=2, d=3, trials=19)
     other, X = opposite(batch), batch.X.clone()
     X[9:12, :, 1] = X[9:12, :, 0]
-    parts = {name: torch.cat([getattr(other, name)[:9], own[9:]])
-             for name, own in (("X", X), ("Y", batch.Y), ("Z", batch.Z))}  # fmt: skip
+    parts = {
+        name: torch.cat([getattr(other, name)[:9], own[9:]])
+        for name, own in (("X", X), ("Y", batch.Y), ("Z", batch.Z))
+    }
     options = {"m": m, "steps": 20_000, "lr": 0.5, "record_every": 20_000}
     path = train(dataclasses.replace(batch, **parts), parameterization, "gd", **options)
     assert path.finite_optimum[:12].all()

@@ -79,8 +79,9 @@ def test_locally_optimal_tokens_attract_and_others_do_not():
 
 
 def test_an_instance_without_a_solved_svm_is_a_counted_row():
-    config = composed("data.n=8", "data.T=5", "data.d=2", "trials=6", "optimizer.steps=20",
-                      "optimizer.init=cone")  # fmt: skip
+    config = composed(
+        "data.n=8", "data.T=5", "data.d=2", "trials=6", "optimizer.steps=20", "optimizer.init=cone"
+    )
     record = experiment.run(config)
     rejected = record.trials["status"] == "rejected"
     assert len(record.trials) == 6

@@ -13,8 +13,15 @@ from tests.verify.forging import Forgery, refusal
 from tests.verify.kinds import written
 
 NETWORK = {"layers": 2, "heads": 2, "values": "orthogonal"}
-SMALL = ("model=transformer", "data.n=2", "data.T=3", "data.d=6", "trials=3", "optimizer.steps=400",
-         *(f"model.{name}={value}" for name, value in NETWORK.items()))  # fmt: skip
+SMALL = (
+    "model=transformer",
+    "data.n=2",
+    "data.T=3",
+    "data.d=6",
+    "trials=3",
+    "optimizer.steps=400",
+    *(f"model.{name}={value}" for name, value in NETWORK.items()),
+)
 KEY = ["seed", "layer", "attention_head"]
 
 
@@ -105,8 +112,14 @@ def swapped_rows(f):
     f.trials.loc[[0, 2], names] = f.trials.loc[[2, 0], names].to_numpy()
 
 
-CELLS = {"positions_seen": 2.5, "flat": False, "convergence": "not_local", "attention_head": 1,
-         "one_minus_corr_frobenius": 1e-5, "selected_since": 151.0}  # fmt: skip
+CELLS = {
+    "positions_seen": 2.5,
+    "flat": False,
+    "convergence": "not_local",
+    "attention_head": 1,
+    "one_minus_corr_frobenius": 1e-5,
+    "selected_since": 151.0,
+}
 FORGERIES = {
     "swapped layers": swapped_layers,
     "swapped rows": swapped_rows,
@@ -114,11 +127,14 @@ FORGERIES = {
     "tokens": lambda f: f.array("X", lambda X: X + 1e-6, 2),
     "risk": lambda f: f.cell("risk", lambda risk: risk * (1 + 1e-6), 7),
     "first risk": lambda f: f.curve("risk", 0, lambda risk: risk + 1e-6),
-    **{name: lambda f, name=name, value=value: f.cell(name, value)
-       for name, value in CELLS.items()},
-    **{part: lambda f, part=part: f.array(f"network_{part}", lambda V: 1.001 * V)
-       for part in ("W", "V", "M1", "M2", "head_v")},
-}  # fmt: skip
+    **{
+        name: lambda f, name=name, value=value: f.cell(name, value) for name, value in CELLS.items()
+    },
+    **{
+        part: lambda f, part=part: f.array(f"network_{part}", lambda V: 1.001 * V)
+        for part in ("W", "V", "M1", "M2", "head_v")
+    },
+}
 JOINT = "V", "M1", "M2", "head_v"
 """What only the second record has."""
 
