@@ -30,7 +30,7 @@ def unflat(v: Tensor, shapes: Sequence[torch.Size]) -> Variables:
 def normal(seeds: Tensor, stream: int, *shape: int) -> Tensor:
     """Return normal numbers (B, *shape), those of each instance drawn with its seed ^ `stream`."""
     generators = (Generator().manual_seed(seed ^ stream) for seed in seeds.tolist())
-    parts = [torch.randn(shape, generator=one, dtype=torch.float64) for one in generators]
+    parts = [torch.randn(shape, generator=g, dtype=torch.float64) for g in generators]
     return torch.stack(parts).to(seeds.device)
 
 

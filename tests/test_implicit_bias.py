@@ -96,9 +96,12 @@ def test_steepest_descent_reaches_the_margin_of_its_own_norm_and_of_no_other(bat
 
 @pytest.mark.parametrize(
     ("steps_in", "lr", "steps", "own", "bound"),
-    [("frobenius", 0.03, 3000, "nuclear", 0.0065), ("schatten4", 0.03, 1500, "frobenius", 0.007),
-     ("spectral", 0.01, 3000, "spectral", 0.036)],
-)  # fmt: skip
+    [
+        ("frobenius", 0.03, 3000, "nuclear", 0.0065),
+        ("schatten4", 0.03, 1500, "frobenius", 0.007),
+        ("spectral", 0.01, 3000, "spectral", 0.036),
+    ],
+)
 def test_steps_of_factors_in_schatten_p_reach_the_margin_in_p_half(steps_in, lr, steps, own, bound):
     """The least ||K||_Sp ||Q||_Sp with K Q^T = W is ||W||_Sp/2. Measured: two thirds of the bound.
 

@@ -116,21 +116,21 @@ def orthonormal(V: Tensor) -> tuple[Tensor, Tensor]:
     return E[:, :m, :c].contiguous(), R[:, :c]
 
 
-def summed(term: Callable[..., Tensor], *given: Tensor) -> Tensor:
+def summed(term: Callable[..., Tensor], *arrays: Tensor) -> Tensor:
     """Return the sum of the entries of term(A, ...), one number per matrix; the axes broadcast.
 
     Large matrices are read a few rows at a time: temporaries fit the cache, and the last bits
     depend neither on the batch nor on the number of threads.
     """
-    shape = np.broadcast_shapes(*(tuple(A.shape) for A in given))
+    shape = np.broadcast_shapes(*(tuple(A.shape) for A in arrays))
     *leading, rows, columns = shape
     if rows * columns < LARGE:
-        return term(*given).sum(MATRIX)
-    total = given[0].new_zeros(leading)
+        return term(*arrays).sum(MATRIX)
+    total = arrays[0].new_zeros(leading)
     step = max(1, BLOCK // columns)
-    given = tuple(A.expand(shape) for A in given)
+    arrays = tuple(A.expand(shape) for A in arrays)
     for index in np.ndindex(*leading):
-        matrices = [A[index] for A in given]
+        matrices = [A[index] for A in arrays]
         for k in range(0, rows, step):
             total[index] += term(*(A[k : k + step] for A in matrices)).sum()
     return total
@@ -236,11 +236,14 @@ def _over_units(term: Callable[..., Tensor], A: Any, B: Any) -> Any:
         return _over_units(term, real("A", A), B).numpy()
     A, B = real("A", A), real("B", B, A.device)
     if A.shape[-2:] != B.shape[-2:]:
-        raise ValueError(f"B: matrices of shape {tuple(B.shape[-2:])}; must be those of A, "
-                         f"{tuple(A.shape[-2:])}")  # fmt: skip
+        raise ValueError(
+            f"B: matrices of shape {tuple(B.shape[-2:])}; must be those of A, {tuple(A.shape[-2:])}"
+        )
     if any(a != b and 1 not in (a, b) for a, b in zip(A.shape[::-1], B.shape[::-1], strict=False)):
-        raise ValueError(f"B: shape {tuple(B.shape)}; must be that of A, {tuple(A.shape)}, or "
-                         "have 1 where it differs")  # fmt: skip
+        raise ValueError(
+            f"B: shape {tuple(B.shape)}; must be that of A, {tuple(A.shape)}, or "
+            "have 1 where it differs"
+        )
     return summed(term, A, *_size(A), unit(B))
 
 

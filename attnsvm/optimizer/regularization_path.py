@@ -58,8 +58,8 @@ class RegularizationPath(OfLinearHead, options=schema.RegularizationPathConfig):
                 objective = _Sphere(risk, shapes, size, tokens, cone)
                 # from the axis: at small radii the minimiser is at the border, where v is infinite
                 start = torch.zeros_like(v) if self.cone else v / v.norm(dim=1, keepdim=True)
-                found, _ = minimise(objective, start, self.iterations, tolerance=1e-9 * radius)
-                v = torch.where(changed[:, None], found, v)
+                minimiser, _ = minimise(objective, start, self.iterations, tolerance=1e-9 * radius)
+                v = torch.where(changed[:, None], minimiser, v)
                 variables = objective.variables(v)
                 forward = risk.forward(variables)
                 settled = _attended(forward, tokens)

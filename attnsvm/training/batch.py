@@ -94,15 +94,15 @@ def train(
         raise ConfigError(f"optimizer.norm={norm}: must be one norm without +: only W has a bias")
     risk = Risk(batch, rule, named("loss", loss))
     stepper.check_loss(risk.loss)
-    given = None
+    start = None
     if init is not None and not isinstance(init, str):
-        given = tuple(V.to(batch.X.device) for V in rule.given(init, batch.B, batch.d))
+        start = tuple(V.to(batch.X.device) for V in rule.given(init, batch.B, batch.d))
     with torch.no_grad(), own_settings() as threads:
         if batch.B == 1:  # torch rounds it differently, which overshooting steps amplify
             both = torch.zeros(2, dtype=torch.int64, device=batch.X.device)
             risk = Risk(batch.take(both), rule, risk.loss)
-            given = None if given is None else tuple(V[both] for V in given)
-        start = initial(risk, stepper) if given is None else given
+            start = start and tuple(V[both] for V in start)
+        start = start or initial(risk, stepper)
         if risk.batch.head.train:
             start += tuple(p.clone() for p in risk.batch.head_parameters.values())
         recorder = SnapshotRecorder(risk, stepper.grid(), keep_factors)
@@ -142,9 +142,9 @@ def train_chunks(
     slice, Trajectory
         The instances of the chunk, and their trajectory.
     """
-    given = signature(train).bind(batch, *arguments, **options)
-    given.apply_defaults()
-    chosen = optimizer_named(given.arguments["optimizer"], given.arguments["options"])
+    bound = signature(train).bind(batch, *arguments, **options)
+    bound.apply_defaults()
+    chosen = optimizer_named(bound.arguments["optimizer"], bound.arguments["options"])
     size = size or chunk_size(batch, len(chosen.grid()))
     for first in range(0, batch.B, size):
         part = slice(first, min(first + size, batch.B))

@@ -52,8 +52,8 @@ def ended(
         return part.direction_error(how), part.at_finite_optimum()
 
     with ThreadPoolExecutor(threads) as pool:
-        found = pool.map(of_part, parts) if len(parts) > 1 else map(of_part, parts)
-        error, optimum = zip(*found, strict=True)
+        results = pool.map(of_part, parts) if len(parts) > 1 else map(of_part, parts)
+        error, optimum = zip(*results, strict=True)
     return torch.cat(error), torch.cat(optimum)
 
 
@@ -81,8 +81,8 @@ class Ending:
     @cached_property
     def gradient(self) -> tuple[Variables, Tensor, tuple[Tensor, ...]]:
         """The gradient in the attention variables, its log-scale (B,), and that in the logits."""
-        found = self.risk.gradient(self.variables, self.forward, ridge=self.ridge)
-        return self.risk.attention(found.parts), found.log_scales[0], found.of_logits
+        gradient = self.risk.gradient(self.variables, self.forward, ridge=self.ridge)
+        return self.risk.attention(gradient.parts), gradient.log_scales[0], gradient.of_logits
 
     @cached_property
     def sizes(self) -> Tensor:
@@ -162,17 +162,17 @@ class Ending:
         token. Each test is made where those before it leave the question open.
         """
         scale = self.gradient[1]
-        found = torch.ones_like(scale, dtype=torch.bool)
+        finite = torch.ones_like(scale, dtype=torch.bool)
         if not self.ridge:
-            found = scale > math.log(torch.finfo(scale.dtype).tiny)  # below it the risk underflows
+            finite = scale > math.log(torch.finfo(scale.dtype).tiny)  # below it the risk underflows
         tests = Ending._turns_downhill, Ending._turns_outwards, Ending._has_minimum
         for test in tests[:2] if self.ridge else tests:
-            at = found.nonzero()[:, 0]
+            at = finite.nonzero()[:, 0]
             if not len(at):
                 break
-            part = self if len(at) == len(found) else self.take(at)
-            found = found.index_put((at,), test(part))
-        return found
+            part = self if len(at) == len(finite) else self.take(at)
+            finite = finite.index_put((at,), test(part))
+        return finite
 
     def _turns_downhill(self) -> Tensor:
         """Return whether the objective stops falling within `reach` along the negative gradient."""
@@ -194,8 +194,8 @@ class Ending:
         """Return the gradient at x + sizes direction, of each instance up to a factor."""
         moved = [V + broadcast(sizes, V) * D for V, D in zip(self.x, direction, strict=True)]
         variables = (*moved, *self.variables[len(moved) :])
-        found = self.risk.gradient(variables, self.risk.forward(variables), ridge=self.ridge)
-        return self.risk.attention(found.parts)
+        gradient = self.risk.gradient(variables, self.risk.forward(variables), ridge=self.ridge)
+        return self.risk.attention(gradient.parts)
 
     def _has_minimum(self) -> Tensor:
         """Return whether quasi-Newton steps end within `reach` with a negligible gradient.

@@ -137,14 +137,17 @@ class BlockSteps(ABC):
 
 
 def _cut(grid: Sequence[float], most: int, longest: int) -> Iterator[tuple[int, int, list[int]]]:
-    """Yield begin, end and stops of stretches of at most so many stops and steps."""
+    """Yield begin, end and stops of stretches, of at most so many stops and steps.
+
+    The first stretch has no steps.
+    """
     start, stops = 0, list[int]()
     for stop in map(int, grid):
         while stop - start > longest:
             yield start, start + longest, stops
             start, stops = start + longest, []
         stops.append(stop)
-        if len(stops) == most or stop == grid[-1]:
+        if len(stops) == most or stop in (0, grid[-1]):
             yield start, stop, stops
             start, stops = stop, []
 

@@ -53,8 +53,8 @@ def in_span(batch: ProblemBatch) -> ProblemBatch:
     """
     if batch.weights is not None:
         raise ConfigError("weights: must be none: those of data=pretrained are in a span already")
-    one = batch.take(slice(1))
-    if batch.head.features(one.X, one.head_parameters) is None:
+    first = batch.take(slice(1))
+    if batch.head.features(first.X, first.head_parameters) is None:
         name = type(batch.head).__name__.removesuffix("Head").lower()
         raise ConfigError(f"head={name}: must be a head of projections, such as linear or relu")
     L, inverse, near = _cholesky(batch)
@@ -102,8 +102,8 @@ def _cholesky(batch: ProblemBatch) -> tuple[Tensor, Tensor, Tensor]:
     gram[:, :, : -batch.n] = _products(batch, batch.X.flatten(1, 2).mT)
     gram[:, -batch.n :, -batch.n :] = times(batch.Z, batch.Z.mT)
     L, failed = torch.linalg.cholesky_ex(gram)
-    one = torch.eye(count, dtype=L.dtype, device=L.device)
-    inverse = torch.linalg.solve_triangular(L, one, upper=False)
+    unit = torch.eye(count, dtype=L.dtype, device=L.device)
+    inverse = torch.linalg.solve_triangular(L, unit, upper=False)
     squares = gram.diagonal(dim1=1, dim2=2)
     distances = 1 / torch.linalg.vector_norm(inverse, dim=1)
     apart = (squares > SQUARES[0]) & (squares < SQUARES[1]) & (distances >= APART * squares.sqrt())

@@ -98,11 +98,11 @@ def in_cone(
     """
     if batch.d == 1 and angle > 0:
         raise ConfigError(f"optimizer.init_angle={angle}: must be 0 with d=1")
-    given = batch.X, batch.Z, selected
+    X, Z = batch.X, batch.Z
     if norm == "nuclear" and max_rank is not None and max_rank < batch.d:
-        solution = solve_rank_constrained(*given, max_rank, mask=batch.mask)
+        solution = solve_rank_constrained(X, Z, selected, max_rank, mask=batch.mask)
     else:
-        solution = solve_svm(*given, norm, batch.mask)
+        solution = solve_svm(X, Z, selected, norm, batch.mask)
     solved = torch.tensor([status is SvmStatus.solved for status in solution.statuses])
     D = _unit(solution.W.masked_fill(~solved.to(batch.X.device)[:, None, None], torch.nan))
     if angle == 0:
@@ -131,8 +131,7 @@ def _cone(risk: Risk, optimizer: Optimizer) -> Variables:
     if optimizer.init == "cone_runner_up":
         tokens = runner_up(batch, tokens)
     elif optimizer.init_path is not None:
-        (found,) = _of_instances(optimizer.init_path, ("tokens",), 1, batch)
-        tokens = _tokens(optimizer.init_path, found, batch)
+        tokens = _tokens(optimizer.init_path, batch)
     limit = rule.implicit_bias(optimizer.implicit_bias)
     assert limit is not None  # as checked in `check_start`
     options = optimizer.init_angle, optimizer.init_scale, limit, rule.max_rank(batch.d)
@@ -146,9 +145,9 @@ def _file(risk: Risk, optimizer: Optimizer) -> Variables:
     """Return the weights of each instance in the file; NAMES of the parameterization name them."""
     batch, rule = risk.batch, risk.rule
     assert optimizer.init_path is not None  # as checked by the schema
-    found = _of_instances(optimizer.init_path, rule.NAMES, 2, batch)
-    given = tuple(real(name, V) for name, V in zip(rule.NAMES, found, strict=True))
-    return tuple(V.to(batch.X.device) for V in rule.given(given, batch.B, batch.d))
+    arrays = _of_instances(optimizer.init_path, rule.NAMES, 2, batch)
+    weights = tuple(real(name, V) for name, V in zip(rule.NAMES, arrays, strict=True))
+    return tuple(V.to(batch.X.device) for V in rule.given(weights, batch.B, batch.d))
 
 
 def _balanced(risk: Risk, optimizer: Optimizer) -> Variables:
@@ -175,9 +174,12 @@ def _pretrained(risk: Risk, optimizer: Optimizer) -> Variables:
 
 
 STARTS: dict[str, Callable[[Risk, Optimizer], Variables]] = {
-    "file": _file, **dict.fromkeys(CONES, _cone), "balanced": _balanced, "aligned": _aligned,
+    "file": _file,
+    **dict.fromkeys(CONES, _cone),
+    "balanced": _balanced,
+    "aligned": _aligned,
     "pretrained": _pretrained,
-}  # fmt: skip
+}
 
 
 def _unit(V: Tensor) -> Tensor:
@@ -214,15 +216,16 @@ def _of_instances(
     return [arrays[name][[place[seed] for seed in asked]] for name in names]
 
 
-def _tokens(path: str, found: NDArray[Any], batch: ProblemBatch) -> Tensor:
-    """Return checked tokens, (B, n), int64."""
-    shape = (batch.B, batch.n)
-    if found.shape[-1] != batch.n or found.dtype.kind == "f":
+def _tokens(path: str, batch: ProblemBatch) -> Tensor:
+    """Return the tokens of each instance in a file, checked, (B, n), int64."""
+    (array,) = _of_instances(path, ("tokens",), 1, batch)
+    if array.shape[-1] != batch.n or array.dtype.kind == "f":
         raise ConfigError(
-            f"optimizer.init_path={path}: tokens: {found.dtype}, {found.shape[-1]} an instance; "
+            f"optimizer.init_path={path}: tokens: {array.dtype}, {array.shape[-1]} an instance; "
             f"must be {batch.n} whole numbers"
         )
-    tokens = torch.from_numpy(found.astype(np.int64)).to(batch.X.device).expand(shape).contiguous()
+    tokens = torch.from_numpy(array.astype(np.int64)).to(batch.X.device)
+    tokens = tokens.expand(batch.B, batch.n).contiguous()
     inside = bool(((tokens >= 0) & (tokens < batch.T)).all())
     if not (inside and batch.mask.gather(-1, tokens.unsqueeze(-1)).all()):
         raise ConfigError(

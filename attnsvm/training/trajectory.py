@@ -197,6 +197,15 @@ class SnapshotRecorder:
         steps, parameters = torch.tensor(self.grid, dtype=dtype), self.risk.head_parameters(last)
         views = self.loss, self.softmax, self.log_softmax
         return Trajectory(
-            steps, self.snapshots, *views, W, K, Q, ~finite, parameters, error, optimum,
+            steps,
+            self.snapshots,
+            *views,
+            W,
+            K,
+            Q,
+            ~finite,
+            parameters,
+            error,
+            optimum,
             *self.factors,
-        )  # fmt: skip
+        )

@@ -58,14 +58,10 @@ class Weights:
 
     def others(self, model: Transformer) -> dict[str, Tensor]:
         """Return what is trained besides W, by the names in a record."""
-        found: dict[str, Tensor] = {}
-        if model.trains("values") and self.V is not None:
-            found["V"] = self.V
-        if model.trains("mlp") and self.M1 is not None and self.M2 is not None:
-            found |= {"M1": self.M1, "M2": self.M2}
-        if model.trains("head"):
-            found |= {of_head(name): p for name, p in self.head.items()}
-        return found
+        parts = {"values": {"V": self.V}, "mlp": {"M1": self.M1, "M2": self.M2}}
+        parts["head"] = {of_head(name): p for name, p in self.head.items()}
+        trained = (V.items() for part, V in parts.items() if model.trains(part))
+        return {name: V for items in trained for name, V in items if V is not None}
 
     def replaced(self, parts: dict[str, Tensor]) -> Self:
         """Return the weights with other values of W and of what else is trained, by these names."""

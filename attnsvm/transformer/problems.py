@@ -88,13 +88,13 @@ def visible_rows(model: Transformer, layers: list[Layer], attended: float) -> li
     seen = torch.ones(B, n, T, dtype=torch.bool, device=layers[0].X.device)
     if model.readout == "first":
         seen[..., 1:] = False
-    found = [seen]
+    visible = [seen]
     for layer in reversed(layers):
         through = (layer.log_s.exp() >= attended) & seen[:, None, :, :, None]
         below = through.any(1).any(2)
         seen = below | seen if model.residual else below
-        found.append(seen)
-    return found[::-1]
+        visible.append(seen)
+    return visible[::-1]
 
 
 @own_settings()
@@ -115,28 +115,27 @@ def layer_problems(
         parts = {name: V.masked_fill(~broadcast(finite, V), 0.0) for name, V in parts.items()}
         weights = weights.replaced(parts)
         layers = forward(model, weights, X, net.mask)
-    found = net.adjoints(weights)
-    read, *seen = visible_rows(model, layers, attended)
+    adjoints = net.adjoints(weights)
     B, n, T, d = X.shape
     L, H, S = model.layers, model.heads, len(path.steps)
     stack = B * L * H
 
-    def per_head(parts: list[Tensor]) -> Tensor:
-        """Return (B L H, ...) of L tensors (B, H, ...)."""
-        return torch.stack(parts, 1).reshape(stack, *parts[0].shape[2:])
+    def per_head(V: Tensor) -> Tensor:
+        """Return (B L H, ...) of a tensor (B, L, ...)."""
+        return V[:, :, None].expand(B, L, H, *V.shape[2:]).flatten(0, 2)
 
-    given = zip(layers, found.P.unbind(1), found.P_exponent.unbind(1), seen, strict=True)
-    shares = [_unseen(P, exponent, layer.X, one) for layer, P, exponent, one in given]
-    keys = per_head([one.X[:, None, :, None].expand(B, H, n, T, T, d) for one in layers])
-    queries = per_head([one.X[:, None].expand(B, H, n, T, d) for one in layers])
-    visible = per_head([one[:, None].expand(B, H, n, T) for one in seen]).reshape(stack, n * T)
-    inputs = per_head([one[:, None].expand(B, H, n, T) for one in (read, *seen[:-1])])
+    inputs = torch.stack([layer.X for layer in layers], 1)
+    keys = per_head(inputs[:, :, :, None].expand(B, L, n, T, T, d)).flatten(1, 2)
+    seen = torch.stack(visible_rows(model, layers, attended), 1)
+    of_layers = adjoints.P, adjoints.P_exponent, inputs, seen[:, 1:]
+    shares = _unseen(*(V.flatten(0, 1) for V in of_layers))
+    visible = per_head(seen[:, 1:]).flatten(1)
     log_s = path.log_softmax.movedim(1, 3).reshape(stack, S, n * T, T)
-    last = per_head([one.log_s for one in layers]).reshape(stack, n * T, T)
+    last = torch.stack([layer.log_s for layer in layers], 1).reshape(stack, n * T, T)
     chosen = torch.arange(T, device=X.device) == last.argmax(-1, keepdim=True)
-    size = found.r.abs().amax(-1, keepdim=True)
-    scores = -found.r / torch.where(size > 0, size, 1.0)
-    log_adjoint = (scores.norm(dim=-1) * size[..., 0]).log() + found.r_exponent[:, :, None]
+    size = adjoints.r.abs().amax(-1, keepdim=True)
+    scores = -adjoints.r / torch.where(size > 0, size, 1.0)
+    log_adjoint = (scores.norm(dim=-1) * size[..., 0]).log() + adjoints.r_exponent[:, :, None]
     log_adjoint = log_adjoint.reshape(stack, n * T)
     depends = log_adjoint > -torch.inf
     reached, admitted = (
@@ -148,8 +147,8 @@ def layer_problems(
     index = torch.cartesian_prod(torch.arange(B), torch.arange(L), torch.arange(H))
     index = index.view(stack, 3).to(X.device)
     problems = ProblemBatch(
-        X=keys.reshape(stack, n * T, T, d).contiguous(),
-        Z=queries.reshape(stack, n * T, d).contiguous(),
+        X=keys,
+        Z=per_head(inputs).flatten(1, 2),
         Y=torch.ones(stack, n * T, dtype=X.dtype, device=X.device),
         mask=admitted,
         head=RowScores(),
@@ -177,11 +176,11 @@ def layer_problems(
         layer=index[:, 1],
         head=index[:, 2],
         visible=visible,
-        positions_seen=inputs.sum(-1).to(X.dtype).mean(-1),
+        positions_seen=per_head(seen[:, :-1]).sum(-1).to(X.dtype).mean(-1),
         log_adjoint=log_adjoint,
         reached=reached,
         unseen_softmax=unseen_top.amin(-1).exp(),
-        unseen_gradient=per_head(shares),
+        unseen_gradient=shares.flatten(),
         network={name: array[index[:, 0]] for name, array in path.trained.items()},
         selected_since=_since(path.steps, log_s.argmax(-1)),
     )

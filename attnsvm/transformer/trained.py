@@ -152,7 +152,7 @@ class TrainedNetwork:
             readout=READOUTS.index(model.readout),
             loss=LOSS_CODES.get(type(loss), 0),
             target=getattr(loss, "target", 0.0),
-            given=features is None,
+            with_adjoints=features is None,
         )
         return Data(*lanes), sizes
 
@@ -174,11 +174,12 @@ class TrainedNetwork:
             work.g[:], work.c[:] = g[b], c[b]
             descend_layers(b, b + 1, data, work, (W, W), np.zeros(1), sizes)
             kept.append([getattr(work, name).array.copy() for name in names])
-        tensors = [
+        r, r_exponent, P, P_exponent, *gradients = (
             of_blocks(LaneArray(np.stack(arrays)), len(rows)).to(rows.device)
             for arrays in zip(*kept, strict=True)
-        ]
-        return Adjoints(*tensors[:4], dict(zip(trained, tensors[4:], strict=True)) | in_head)
+        )
+        in_matrices = dict(zip(trained, gradients, strict=True))
+        return Adjoints(r, r_exponent, P, P_exponent, in_matrices | in_head)
 
     def _readout(self, rows: Tensor, weights: Weights) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Return g (B, n, T, d) and c (B, n, T) of dL/dx_k = g e^c of the last rows x_k.

@@ -176,18 +176,21 @@ def _checked(optimizer: Optimizer, batch: ProblemBatch, model: Transformer) -> N
     normalized, other = isinstance(optimizer, NormalizedGD), model.trained != "attention"
     names = "ridge", "weight_decay", "batch", "gradient"
     ridge, decay, size, gradient = (getattr(optimizer, name, None) for name in names)
-    for allowed, given, must in (
+    for allowed, option, must in (
         (normalized, f"optimizer={type(optimizer).__name__}", "normalized_gd"),
         (not ridge, f"optimizer.ridge={ridge}", "0"),
         (not decay, f"optimizer.weight_decay={decay}", "0"),
         (size is None, f"optimizer.batch={size}", "null"),
         (optimizer.init in INITIAL, f"optimizer.init={optimizer.init}", " | ".join(INITIAL)),
         (not batch.head.train, "head.train=true", "false: model.trained=head trains it"),
-        (not other or gradient != "direct", f"optimizer.gradient={gradient}",
-         f"log_domain with model.trained={model.trained}"),
-    ):  # fmt: skip
+        (
+            not other or gradient != "direct",
+            f"optimizer.gradient={gradient}",
+            f"log_domain with model.trained={model.trained}",
+        ),
+    ):
         if not allowed:
-            raise ConfigError(f"{given}: must be {must}, with model=transformer")
+            raise ConfigError(f"{option}: must be {must}, with model=transformer")
     assert isinstance(optimizer, NormalizedGD)
     return optimizer
 

@@ -14,7 +14,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from attnsvm.config import ConfigError, RunConfig, groups
+from attnsvm.config import ConfigError, RunConfig
+from attnsvm.config import data as schemas
 from attnsvm.config.identity import folder_name, named_files
 from attnsvm.config.version import CHANGED
 from attnsvm.data import Seeded
@@ -35,11 +36,11 @@ VECTORS = ("AVX2", "AVX512")
 """Vector instructions with which torch draws instances bit for bit as published."""
 
 DECOMPOSED = (
-    groups.OrthonormalConfig,
-    groups.PlantedConfig,
-    groups.PretrainedConfig,
-    groups.SphereInSpanConfig,
-    groups.VocabularyConfig,
+    schemas.OrthonormalConfig,
+    schemas.PlantedConfig,
+    schemas.PretrainedConfig,
+    schemas.SphereInSpanConfig,
+    schemas.VocabularyConfig,
 )
 """Data from a matrix decomposition, whose last bits differ between linear algebra libraries."""
 

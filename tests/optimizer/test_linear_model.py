@@ -43,8 +43,12 @@ def muon_signum(parameters, lr, weight_decay, beta):
 
 OURS = {"signs": signs, "muon_signum": muon_signum}
 OURS["of_length_one"] = partial(signs, step=lambda G: G / G.norm(dim=(1, 2), keepdim=True))
-BATCHES = [{}, {"batch": 1, "order": "cyclic"}, {"batch": 2, "order_seed": 7},
-           {"batch": 3, "order": "replacement"}]  # fmt: skip
+BATCHES = [
+    {},
+    {"batch": 1, "order": "cyclic"},
+    {"batch": 2, "order_seed": 7},
+    {"batch": 3, "order": "replacement"},
+]
 DECAY = {"weight_decay": 0.02}
 RULES = [
     ("gd", {"lr": 0.5}, "SGD", {}),
@@ -130,8 +134,10 @@ def test_a_zero_second_moment_without_eps_is_a_zero_step():
 
 
 @pytest.mark.parametrize("compiled", [True, False])
-@pytest.mark.parametrize(("name", "fields"), [("steepest", {"norm": "max", "beta": 0.9}),
-                                              ("adam", {"eps": 0.0, "beta1": 0.9})])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [("steepest", {"norm": "max", "beta": 0.9}), ("adam", {"eps": 0.0, "beta1": 0.9})],
+)
 def test_a_sample_without_a_gradient_leaves_the_memory_what_it_is(name, fields, compiled):
     """Gradients of e^-1000 and less: a step by a point of zero is along the last momentum."""
     batch = sample("classes", **SHAPE)

@@ -79,8 +79,9 @@ def test_locally_optimal_tokens_attract_and_others_do_not():
 
 
 def test_an_instance_without_a_solved_svm_is_a_counted_row():
-    config = composed("data.n=8", "data.T=5", "data.d=2", "trials=6", "optimizer.steps=20",
-                      "optimizer.init=cone")  # fmt: skip
+    config = composed(
+        "data.n=8", "data.T=5", "data.d=2", "trials=6", "optimizer.steps=20", "optimizer.init=cone"
+    )
     record = experiment.run(config)
     rejected = record.trials["status"] == "rejected"
     assert len(record.trials) == 6
@@ -184,16 +185,12 @@ def test_tokens_of_a_file_are_the_axis_of_the_cone(tmp_path):
     ("arrays", "message"),
     [
         ({"W0": np.zeros((2, 6, 6))}, r"W0: shape \(2, 6, 6\); must be 2 axes, or one more in"),
-        ({"W0": np.zeros((2, 6, 6)), "seeds": [0]}, "W0: shape"),
         ({"W0": np.zeros((1, 6, 6)), "seeds": [0]}, "seeds: must hold 1"),
         ({"W0": np.zeros((6, 5))}, "init W0: shape"),
         ({"W0": np.full((6, 6), math.nan)}, "init W0: nan"),
         ({"W0": np.zeros((6, 6), dtype=complex)}, "W0: must be an array of real numbers"),
-        ({"K0": np.zeros((6, 6))}, "W0: must be an array of real numbers .*, which has K0"),
         ({"tokens": [0, 1, 2]}, "tokens: int64, 3 an instance; must be 4 whole"),
-        ({"tokens": [0.0, 1.0, 2.0, 3.0]}, "tokens: float64"),
         ({"tokens": [0, 1, 2, 5]}, "tokens: must be admissible, >= 0 and < T=5"),
-        ({"tokens": [0, 1, 2, -1]}, "tokens: must be admissible"),
     ],
 )
 def test_a_file_of_other_arrays_is_refused(arrays, message, tmp_path):

@@ -263,10 +263,10 @@ def logarithm(x: Any) -> Any:
     log m = f - f^2 / 2 + s (f^2 / 2 + R(s^2)) with f = m - 1, s = f / (2 + f), and the polynomial R
     of the C library fdlibm.
     """
-    zero, one, half = fill(0.0), fill(1.0), fill(0.5)
+    zero, unit, half = fill(0.0), fill(1.0), fill(0.5)
     m, e = split(x)
-    low = where(m < 0.7071067811865476, one, zero)
-    f, e = fma(low, m, m) - one, e - low
+    low = where(m < 0.7071067811865476, unit, zero)
+    f, e = fma(low, m, m) - unit, e - low
     s, square = f / (fill(2.0) + f), half * f * f
     z = s * s
     p = fill(1.479819860511658591e-01)

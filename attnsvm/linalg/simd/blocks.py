@@ -50,6 +50,6 @@ def of_blocks(blocks: LaneArray, B: int) -> Tensor:
     It is contiguous, also for a single block: the last bits of a sum depend on that.
     """
     lanes = torch.from_numpy(blocks.array)
-    blocks, *shape, _ = lanes.shape
-    flat = lanes.reshape(blocks, prod(shape), LANES).mT.contiguous()
-    return flat.view(blocks * LANES, *shape)[:B]
+    count, *shape, _ = lanes.shape
+    flat = lanes.reshape(count, prod(shape), LANES).mT.contiguous()
+    return flat.view(count * LANES, *shape)[:B]

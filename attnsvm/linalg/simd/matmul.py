@@ -103,9 +103,20 @@ def _tiled(operands: Any, onto: bool) -> None:
         while i < rows:
             high = _part(rows - i, ROWS_OF_ONE if wide == 1 else ROWS)
             _tile(
-                _at(c, i * down + j * right), down, right, _at(a, i * a_row), a_row, a_inner,
-                _at(b, j * b_column), b_inner, b_column, onto, high, wide, inner,
-            )  # fmt: skip
+                _at(c, i * down + j * right),
+                down,
+                right,
+                _at(a, i * a_row),
+                a_row,
+                a_inner,
+                _at(b, j * b_column),
+                b_inner,
+                b_column,
+                onto,
+                high,
+                wide,
+                inner,
+            )
             i += high
         j += wide
 

@@ -72,15 +72,24 @@ def shapes_of_work(n: int, T: int, r: int, c: int, k: int, m: int, columns: int)
     samples = dict.fromkeys(("top", "second", "big", "inverse", "margin", "size"), (n,))
     return {
         # E becomes q; C is E (C - C_top)
-        **dict.fromkeys(("logits", "E"), (n, T)), "C": (T,), **samples,
-        **dict.fromkeys(("w", "best"), (n, k)), **dict.fromkeys(("U", "P"), (n, r)),
+        **dict.fromkeys(("logits", "E"), (n, T)),
+        "C": (T,),
+        **samples,
+        **dict.fromkeys(("w", "best"), (n, k)),
+        **dict.fromkeys(("U", "P"), (n, r)),
         # K^T P, Q^T z, Q K^T, and the gradients in K, and in V or Q
-        **dict.fromkeys(("A", "B"), (n, m)), "W": (c, r), "G": (r, m), "H": (c, m or r),
+        **dict.fromkeys(("A", "B"), (n, m)),
+        "W": (c, r),
+        "G": (r, m),
+        "H": (c, m or r),
         # a copy of a gradient, its right singular vectors and singular values
-        "copy": (largest,), "right": (least * least,), "sigma": (least,),
+        "copy": (largest,),
+        "right": (least * least,),
+        "sigma": (least,),
         # for a snapshot: a difference of coordinates and its product with one basis
-        "moved": (largest,), "product": (max(r, c) * columns,),
-    }  # fmt: skip
+        "moved": (largest,),
+        "product": (max(r, c) * columns,),
+    }
 
 
 Work = workspace(__name__, shapes_of_work(*[1] * 7))

@@ -130,8 +130,8 @@ class _Loop(BlockSteps):
             self.update = self.update._replace(labelled=True, classes=classes)
             weights *= ((F[..., 0] == 0) & batch.mask).any(-1)  # the label has all attention
         of_kinds = LaneArray(blocks_of(kinds.expand(LANES, 3, -1)).array[0])
-        given = (blocks_of(tensor) for tensor in (X, F, R, bias, batch.Y, weights))
-        self.data = Instance(next(given), next(given), of_kinds, *given)
+        X, F, *others = map(blocks_of, (X, F, R, bias, batch.Y, weights))
+        self.data = Instance(X, F, of_kinds, *others)
         self.m, self.columns = 0, variables[0].shape[-1]
         if len(variables) == 1:
             W_T = variables[0].mT.contiguous()
@@ -156,20 +156,18 @@ class _Loop(BlockSteps):
         V = (V if right is None else torch.bmm(V, right.mT)).contiguous()
         (p, q), rule = V.shape[1:], self.update.rule
         adam = rule.direction is not None and rule.direction.code == ADAM
-        sizes = ((p, q) if there else (0, 0) for there in (rule.beta or adam, adam))
-        made = LaneArray.several(*((self.blocks, *size) for size in (*sizes, *[(1,)] * 4)))
-        for array, value in zip(made, (0, 0, 1, 0, -np.inf, -np.inf), strict=True):
+        sizes = ((p, q) if needed else (0, 0) for needed in (rule.beta or adam, adam))
+        memory = LaneArray.several(*((self.blocks, *size) for size in (*sizes, *[(1,)] * 4)))
+        for array, value in zip(memory, (0, 0, 1, 0, -np.inf, -np.inf), strict=True):
             array[:] = value
-        M, S, share, square, scale_M, scale_S = made
+        M, S, share, square, scale_M, scale_S = memory
         if self.update.log_ridge > -math.inf:
             inside = V if left is None else torch.bmm(left, V)
             rest = start - (inside if right is None else torch.bmm(inside, right))
             square = blocks_of(torch.linalg.vector_norm(rest, dim=(1, 2)).square().unsqueeze(1))
-        coordinates = blocks_of(V)
-        given = start, *(start[:, :0, :0] if E is None else E for E in (left, right))
-        first, *bases = map(blocks_of, given)
-        V0 = LaneArray(coordinates.array.copy())
-        return Variable(coordinates, share, square, M, scale_M, S, scale_S, first, V0, *bases)
+        bases = (start[:, :0, :0] if E is None else E for E in (left, right))
+        arrays = map(blocks_of, (V, start, V, *bases))
+        return Variable(next(arrays), share, square, M, scale_M, S, scale_S, *arrays)
 
     def record(self, stretch: Stretch) -> None:
         """Take the views of the snapshots of a stretch, whose weights are stored."""
@@ -188,14 +186,14 @@ class _Loop(BlockSteps):
         Those of W, and of factors that are kept, are part of the trajectory.
         """
         recorder = self.recorder
-        there = [V[:, at : at + stops].transpose(0, 1)
-                 for V in (*recorder.factors, recorder.snapshots)]  # fmt: skip
+        stored = (*recorder.factors, recorder.snapshots)
         factors = self.start if self.m and not recorder.factors else ()
         shapes = *(V.shape[1:] for V in factors), (self.n, self.T), (self.n,)
         *scratch, logits, margins = (
             torch.empty(stops, self.B, *shape, dtype=torch.float64) for shape in shapes
         )
-        return [*scratch, *there, logits, margins]
+        parts = (V[:, at : at + stops].transpose(0, 1) for V in stored)
+        return [*scratch, *parts, logits, margins]
 
     def take(self, first: int, last: int, plan: Any, stops: Any) -> list[Tensor]:
         """Take the steps of some blocks; return what is kept at the stops."""

@@ -102,9 +102,15 @@ class Kept(NamedTuple):
 
 @inlined
 def _differentiate(
-    K: LaneArray, Q: LaneArray, here: Instance, work: Workspace, update: Update,
-    near: bool, weights: Any, recorded: bool,
-) -> tuple[Any, bool]:  # fmt: skip
+    K: LaneArray,
+    Q: LaneArray,
+    here: Instance,
+    work: Workspace,
+    update: Update,
+    near: bool,
+    weights: Any,
+    recorded: bool,
+) -> tuple[Any, bool]:
     """Write the gradients of a block in the coordinates K (r, m), at G, and Q (c, m), at H.
 
     Return what `gradient` does. Where m is 0, W^T (c, r) takes the place of Q. With many samples

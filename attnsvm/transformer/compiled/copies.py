@@ -81,12 +81,12 @@ def compare_copies(
     for p in range(sizes.T):
         for q in range(p + 1, sizes.T):
             if any_lane(apart[p, q] < NOT_KEPT):
-                found = work.pairs[layer + 1, i, p, q]
+                pair = work.pairs[layer + 1, i, p, q]
                 bound = maximum(work.heights[p], work.heights[q])
-                near = ~(_difference(found, rows[p], rows[q]) > bound)
+                near = ~(_difference(pair, rows[p], rows[q]) > bound)
                 _compare_pair(data, work, sizes, W, layer, i, p, q)
                 for j in range(d):
-                    found[j] = where(near, work.exact[j], found[j])
+                    pair[j] = where(near, work.exact[j], pair[j])
                 apart[p, q] = where(near, work.exact[d], 0)
 
 
@@ -97,7 +97,7 @@ def find_near(x: LaneArray, heights: LaneArray, apart: LaneArray) -> Any:
     Write `heights`, the bound of each row, and `apart`: 0 for rows p < q near each other.
     """
     T, d = x.shape
-    found = fill(0.0)
+    some = fill(0.0)
     for p in range(T):
         heights[p] = NEAR * largest_entry(x[p])
     for p in range(T):
@@ -109,8 +109,8 @@ def find_near(x: LaneArray, heights: LaneArray, apart: LaneArray) -> Any:
                 if not any_lane(~(size > bound)):
                     apart[p, q] = NOT_KEPT
                     break
-            found = where((apart[p, q] < NOT_KEPT) & ~(size > bound), 1.0, found)
-    return found
+            some = where((apart[p, q] < NOT_KEPT) & ~(size > bound), 1.0, some)
+    return some
 
 
 @njit(inline="always")
@@ -201,9 +201,14 @@ def gather_away(
 
 @subroutine
 def change_of_attention(
-    change: LaneArray, size: LaneArray, apart: Any, ours: Any, theirs: Any, factors: LaneArray,
+    change: LaneArray,
+    size: LaneArray,
+    apart: Any,
+    ours: Any,
+    theirs: Any,
+    factors: LaneArray,
     exponents: LaneArray,
-) -> None:  # fmt: skip
+) -> None:
     """Write factors and exponents (T,) of s_pj - s_qj, from changes of logits.
 
     The centred logits change from q to p by v_j e^(size_j + apart), v_j at `change`. Of the rows p,
@@ -314,9 +319,13 @@ def _replace_swapped(work: Workspace, sizes: Sizes, layer: int, i: int, p: int, 
 
 @subroutine
 def _mean_away(
-    mean: LaneArray, away: LaneArray, size: LaneArray, logits: LaneArray, inverse: Any,
+    mean: LaneArray,
+    away: LaneArray,
+    size: LaneArray,
+    logits: LaneArray,
+    inverse: Any,
     weights: LaneArray,
-) -> None:  # fmt: skip
+) -> None:
     """Write a = sum_t s_t (x_t - x_top), (d,), of a row, and its exponent behind it."""
     T, d = away.shape
     largest = fill(-np.inf)
@@ -330,9 +339,14 @@ def _mean_away(
 
 @subroutine
 def _expand_difference(
-    exact: LaneArray, a: LaneArray, b: LaneArray, M1: LaneArray, M2: LaneArray, rise: LaneArray,
+    exact: LaneArray,
+    a: LaneArray,
+    b: LaneArray,
+    M1: LaneArray,
+    M2: LaneArray,
+    rise: LaneArray,
     added: LaneArray,
-) -> None:  # fmt: skip
+) -> None:
     """Turn the difference of two rows before the MLP, with its exponent, into that after it.
 
     `a` and `b` are the hidden units of the rows; `rise` and `added` are work arrays of as many

@@ -40,7 +40,7 @@ class Sizes(NamedTuple):
     readout: int
     loss: int
     target: float
-    given: bool
+    with_adjoints: bool
 
     @property
     def samples(self) -> tuple[int, int]:
@@ -76,34 +76,49 @@ def shapes_of_work(sizes: Sizes) -> Shapes:
     return {
         # of every layer: rows; logits less the largest, attention, 1 / sum e^logit, the index of
         # the top token, the lowest logit, and U = W x, of every head and row
-        "x": (L + 1, n, T, d), **dict.fromkeys(("logits", "s"), (L, H, n, T, T)),
-        **dict.fromkeys(("inverse", "top", "lowest"), (L, H, n, T)), "U": (L, H, n, T, d),
+        "x": (L + 1, n, T, d),
+        **dict.fromkeys(("logits", "s"), (L, H, n, T, T)),
+        **dict.fromkeys(("inverse", "top", "lowest"), (L, H, n, T)),
+        "U": (L, H, n, T, d),
         # bounds on differences that rounded rows give; differences of a layer's rows p < q that are
         # near each other, times e^apart, and whether a sequence has some; x_t - x_top = away e^size
         # of a row; rows before the MLP and its hidden units
-        "heights": (T,), "pairs": (L, n, T, T, d), "apart": (L, n, T, T), "copies": (L, n),
+        "heights": (T,),
+        "pairs": (L, n, T, T, d),
+        "apart": (L, n, T, T),
+        "copies": (L, n),
         **dict.fromkeys(("away", "other_away"), (T, d)),
         **dict.fromkeys(("size", "other_size"), (T,)),
-        "mixed": (mlps, n, T, d), "hidden": (mlps, n, T, width),
+        "mixed": (mlps, n, T, d),
+        "hidden": (mlps, n, T, width),
         # backwards, of every layer: r, P e^P_exponent, gradients; W of K and Q, and the gradients
         # of one K and Q
-        **dict.fromkeys(("P", "r"), (L, H, n, T, d)), "P_exponent": (L, H, n, T),
+        **dict.fromkeys(("P", "r"), (L, H, n, T, d)),
+        "P_exponent": (L, H, n, T),
         "r_exponent": (L, n, T),
-        **dict.fromkeys(("W", "dW", "dV"), (L, H, d, d)), **dict.fromkeys(("dK", "dQ"), (d, m)),
-        "dM1": (mlps, d, width), "dM2": (mlps, width, d), "dF": (d, k),
+        **dict.fromkeys(("W", "dW", "dV"), (L, H, d, d)),
+        **dict.fromkeys(("dK", "dQ"), (d, m)),
+        "dM1": (mlps, d, width),
+        "dM2": (mlps, width, d),
+        "dF": (d, k),
         # of the layer at hand: adjoints g e^c, twice, W^T P, adjoints of the hidden units; of a
         # sequence q e^q_exponent
         **dict.fromkeys(("g", "g_below", "back"), (n, T, d)),
-        **dict.fromkeys(("c", "c_below"), (n, T)), "active": (n, T, width),
-        **dict.fromkeys(("q", "q_exponent"), (H, T, T)), "square": (T, T),
-        "other_P": (H, T, d), "other_exponent": (H, T),
+        **dict.fromkeys(("c", "c_below"), (n, T)),
+        "active": (n, T, width),
+        **dict.fromkeys(("q", "q_exponent"), (H, T, T)),
+        "square": (T, T),
+        "other_P": (H, T, d),
+        "other_exponent": (H, T),
         **dict.fromkeys(("rows", "more_rows"), (T, d)),
         # what the head reads, and its slope w e^w_exponent in each projection
-        "read": (*samples, d), "w": (*samples, k), "w_exponent": samples,
+        "read": (*samples, d),
+        "w": (*samples, k),
+        "w_exponent": samples,
         # of a difference of two rows, vectors with their exponent behind them, and further entries
         **dict.fromkeys(("pair", "exact", "mean", "total"), (d + 1,)),
         **dict.fromkeys(("part", "exponents"), (max(T, d + 1, width),)),
-    }  # fmt: skip
+    }
 
 
 _ones: Any = [1] * len(Sizes._fields)

@@ -169,9 +169,16 @@ def _combine(work: Workspace, sizes: Sizes, variables: Any) -> Any:
 @subroutine
 def _of_block(data: Data, b: int) -> Data:
     return Data(
-        data.X[b], data.bias[b], data.V[b], data.M1[b], data.M2[b], data.F[b], data.kinds,
-        data.Y[b], data.weights[b],
-    )  # fmt: skip
+        data.X[b],
+        data.bias[b],
+        data.V[b],
+        data.M1[b],
+        data.M2[b],
+        data.F[b],
+        data.kinds,
+        data.Y[b],
+        data.weights[b],
+    )
 
 
 @compiled("training loop of a transformer", "60 s", nogil=True, error_model="numpy")
@@ -181,9 +188,9 @@ def descend_layers(
     """Take len(etas) steps of all layers and heads in the blocks first <= b < last.
 
     `variables` are W (blocks, L, H, d, d) twice, or K and Q (blocks, L, H, d, m), which are
-    updated, as are V, M1, M2 and F where they are trained. With `sizes.given` no step is taken:
-    adjoints and gradients are written, the adjoints g e^c of the rows after the last layer are
-    given in `work`.
+    updated, as are V, M1, M2 and F where they are trained. With `sizes.with_adjoints` the adjoints
+    g e^c of the last rows are given in `work`, adjoints and gradients are written, and no step is
+    taken.
     """
     for b in range(first, last):
         here, of_block = _of_block(data, b), (variables[0][b], variables[1][b])
@@ -191,11 +198,11 @@ def descend_layers(
         for step in range(len(etas)):
             W = _combine(work, sizes, of_block)
             forward(here, work, sizes, W)
-            if not sizes.given:
+            if not sizes.with_adjoints:
                 readout(here, work, sizes)
-            if sizes.train_head and not sizes.given:
+            if sizes.train_head and not sizes.with_adjoints:
                 _weigh(work.w.rows, work.w.rows, work.w_exponent.flat, work.read.rows)
                 matmul(work.dF, work.read.rows.T, work.w.rows)
             _differentiate(here, work, sizes, W)
-            if not sizes.given:
+            if not sizes.with_adjoints:
                 _descend_all(here, work, sizes, of_block, etas[step])

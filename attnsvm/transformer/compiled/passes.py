@@ -277,9 +277,14 @@ def _pull_back(work: Workspace, sizes: Sizes, layer: int, i: int, R: int) -> Non
 
 @subroutine
 def _pull_back_row(
-    P: LaneArray, q: LaneArray, exponent: LaneArray, r: LaneArray, row: Any, size: LaneArray,
+    P: LaneArray,
+    q: LaneArray,
+    exponent: LaneArray,
+    r: LaneArray,
+    row: Any,
+    size: LaneArray,
     rise: LaneArray,
-) -> Any:  # fmt: skip
+) -> Any:
     """Write q and P of a row, with their exponents; return that of P.
 
     x_t - x_top = away e^size, and the score of t is above that of the top by rise e^size.
@@ -327,9 +332,14 @@ def _begin_below(work: Workspace, sizes: Sizes, layer: int, i: int, R: int) -> N
 
 @subroutine
 def _weigh_as_keys(
-    as_value: LaneArray, as_key: LaneArray, exponent: LaneArray, logits: LaneArray,
-    inverse: LaneArray, c: LaneArray, common: LaneArray,
-) -> None:  # fmt: skip
+    as_value: LaneArray,
+    as_key: LaneArray,
+    exponent: LaneArray,
+    logits: LaneArray,
+    inverse: LaneArray,
+    c: LaneArray,
+    common: LaneArray,
+) -> None:
     """Write the weights of the rows' adjoints as values, s, and as keys, q, less `common`."""
     R, T = as_value.shape
     for k in range(R):
@@ -340,9 +350,14 @@ def _weigh_as_keys(
 
 @subroutine
 def through_mlp(
-    g: LaneArray, active: LaneArray, hidden: LaneArray, back: LaneArray, M1: LaneArray,
-    M2: LaneArray, R: int,
-) -> None:  # fmt: skip
+    g: LaneArray,
+    active: LaneArray,
+    hidden: LaneArray,
+    back: LaneArray,
+    M1: LaneArray,
+    M2: LaneArray,
+    R: int,
+) -> None:
     """Turn adjoints of the rows after the MLP into those before it; write those of hidden units."""
     g, active, hidden = attending(g, R), attending(active, R), attending(hidden, R)
     back = attending(back, R)
