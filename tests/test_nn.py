@@ -231,3 +231,12 @@ ONES = torch.ones(2, 3, 4)
 def test_refused(change, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         attnsvm.nn.attention(**{"query": ONES, "key": ONES, "value": ONES} | change)
+
+
+@pytest.mark.parametrize("big", [1e25, 3e38])
+@pytest.mark.parametrize("small", [1e-38, 1e-20, 1e-6])
+def test_small_entries_beside_large_ones_that_meet_zeros_count(big, small):
+    query, value = torch.tensor([[[big, small]]]), torch.tensor([[[1.0, 2.0], [3.0, 4.0]]])
+    key = torch.tensor([[[0.0, 1 / small], [0.0, 2 / small]]])
+    expected = F.scaled_dot_product_attention(query.double(), key.double(), value.double())
+    torch.testing.assert_close(attention(query, key, value).double(), expected, rtol=1e-6, atol=0)

@@ -23,6 +23,9 @@ from attnsvm.linalg import check_plain
 CLOSE = 2.0**-12
 """A difference below this share of its terms, 12 bits, is computed anew from v_t - v_top."""
 
+NARROW = 2.0**-50
+"""Entries of a row below this share of its largest are too small for float32 beside it."""
+
 PAIRS = 2**16
 """Number of v_t - v_top held at once: 16 MiB with 64 float32 each."""
 
@@ -109,6 +112,9 @@ def softmax_of(Q: Tensor, K: Tensor, bias: Tensor, scale: float) -> tuple[Tensor
     Each entry is exact relative to its own size. A logit of 1e4 in float64 is rounded by 1e-12, and
     so would be its attention; here only the distance to the largest logit of a row is rounded.
     """
+    if Q.dtype == torch.float32 and not (_narrow(Q) and _narrow(K)):
+        softmax, top = softmax_of(Q.double(), K.double(), bias.double(), scale)
+        return softmax.to(Q.dtype), top
     queries, keys = Rows.of(Q), Rows.of(K)
     high = queries.whole @ keys.whole.mT
     low = queries.coarse @ keys.fine.mT + queries.fine @ (keys.coarse + keys.fine).mT
@@ -148,6 +154,14 @@ class Rows(NamedTuple):
         shift = 4 * (rows.shape[-1] / numbers.eps) ** 0.5
         coarse = unit + shift - shift
         return cls(torch.where(finite, coarse, rows), coarse, unit - coarse, half.exp2())
+
+
+def _narrow(rows: Tensor) -> bool:
+    """Return whether products of all entries of each row neither overflow nor underflow."""
+    sizes = rows.abs()
+    sizes = sizes.masked_fill(~sizes.amax(-1, keepdim=True).isfinite(), 0.0)
+    least = sizes.masked_fill(sizes == 0, torch.inf).amin(-1)
+    return bool((least >= NARROW * sizes.amax(-1)).all())
 
 
 def _halved(scale: float) -> tuple[float, int]:
@@ -192,6 +206,7 @@ def attention(
     Relative errors of gradients are a few hundred eps, until they underflow, while
     scale sum_i abs(q_i k_i) is at most 1e6 in float32 and 1e10 in float64: eps of float64 if an
     argument is, otherwise of float32; and the rounding of results to the dtype of the arguments.
+    In float64 entries below 1e-150 times the largest of their row count as zero.
     Keys that agree to n digits cost n digits of the gradient in the queries. The attention
     (..., L, S) is kept for the backward pass. There are no second derivatives.
 

@@ -95,7 +95,7 @@ READ: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("kind", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("kind", [torch.float64, torch.float32])
 @pytest.mark.parametrize("name", READ)
 def test_heads_of_modules_with_linear_children(name, kind):
     torch.manual_seed(0)
@@ -106,6 +106,34 @@ def test_heads_of_modules_with_linear_children(name, kind):
     near = 1e-14 if kind == torch.float64 else 4 * torch.finfo(kind).eps
     torch.testing.assert_close(attention_of(layer), expected, rtol=0, atol=near)
     assert torch.equal(layer.mask, (expected > 0).any(1))
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
+def test_a_dtype_whose_rounding_hides_other_attention_is_refused(kind):
+    torch.manual_seed(0)
+    module = nn.Sequential(Projected("key", "query", lambda Q, K, L: 3 * L)).to(kind)
+    with pytest.raises(ConfigError, match=r"must be"):
+        attnsvm.heads_of(module, 3 * rows(3, 5, 6).to(kind))
+    module = nn.Sequential(Projected("key", "query")).to(kind)
+    with pytest.raises(ConfigError, match=r"0: rounding may move its logits by .* module.float()"):
+        attnsvm.heads_of(module, 3 * rows(3, 5, 6).to(kind))
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_the_attention_that_a_module_returns_must_be_the_softmax(mixed):
+    """Talking heads mix the heads after the softmax."""
+
+    class Returned(Projected):
+        def forward(self, X):
+            S = super().forward(X).view(3, 2, 5, 5)
+            return X, S.flip(1) if mixed else S
+
+    module = Returned("key", "query", lambda Q, K, L: L).double()
+    if mixed:
+        with pytest.raises(ConfigError, match="the attention that it returns must be the softmax"):
+            attnsvm.heads_of(module, rows(3, 5, 6))
+    else:
+        assert set(attnsvm.heads_of(module, rows(3, 5, 6))) == {""}
 
 
 def turned(V: torch.Tensor) -> torch.Tensor:

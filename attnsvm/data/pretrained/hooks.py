@@ -21,6 +21,9 @@ SOFTMAX = (torch.ops.aten._softmax.default, torch.ops.aten._safe_softmax.default
 ROUNDING = 8.0
 """Largest error of a logit in units of eps, float32 at least, and of the sizes of its terms."""
 
+SEEN = 2.0**-5
+"""Largest error of a logit with which another attention would still be seen."""
+
 
 def heads_of(module: nn.Module, *inputs: Any, **options: Any) -> dict[str, AttentionLayer]:
     """Run a module and return every attention layer in it, by its name in the module.
@@ -106,7 +109,7 @@ def _catch(
     part: Any,
     inputs: Any,
     options: Any,
-    _: Any,
+    outputs: Any,
 ) -> None:
     """Add the layer of a module that has run: its rows, and its maps with their biases."""
     if maps:
@@ -136,7 +139,8 @@ def _catch(
     if len(K) != len(Q) or X.ndim != 3 or Z.ndim != 3:
         shapes = f"{len(K)} and {len(Q)} rows of the maps, rows of shape {tuple(X.shape)}"
         raise ConfigError(f"{name}: {shapes}; must have as many keys as queries, and (N, T, d)")
-    layers[name] = _of_softmax(name, softmaxes, X, Z, K, Q)
+    returned = outputs[1:] if isinstance(outputs, tuple) else ()
+    layers[name] = _of_softmax(name, softmaxes, returned, X, Z, K, Q)
     softmaxes.clear()
 
 
@@ -146,9 +150,18 @@ def _keys_and_queries(joint: Tensor | None) -> list[Any]:
 
 
 def _of_softmax(
-    name: str, softmaxes: list[Tensor], X: Tensor, Z: Tensor, K: Tensor, Q: Tensor
+    name: str,
+    softmaxes: list[Tensor],
+    returned: Sequence[Any],
+    X: Tensor,
+    Z: Tensor,
+    K: Tensor,
+    Q: Tensor,
 ) -> AttentionLayer:
-    """Return the layer of these rows and maps (H m, d + 1) whose attention is one of these."""
+    """Return the layer of these rows and maps (H m, d + 1) whose attention is one of these.
+
+    What the module returns beside its output, if of the shape of the softmax, must be the softmax.
+    """
     eps, least = max(torch.finfo(K.dtype).eps, 2.0**-23), math.inf
     X, Z, K, Q = (A.detach().double().cpu() for A in (X, Z, K, Q))
     N, S, T = len(X), Z.shape[1], X.shape[1]
@@ -167,13 +180,22 @@ def _of_softmax(
             logits = layer.logits()
             logs = logits - logits.masked_fill(~seen, -torch.inf).logsumexp(-1, keepdim=True)
             error = (logs.clamp(min=floor) - expected).masked_fill(~seen, 0.0).abs().amax()
-            units = float(error / (ROUNDING * eps * (1 + sizes.amax())))
+            rounding = float(ROUNDING * eps * (1 + sizes.amax()))
+            units = float(error) / rounding
             if not seen.any(-1).all() or not units <= 1:
                 least = min(least, math.inf if math.isnan(units) else units)
                 continue
             if ((logs < floor).all(1, keepdim=True) & ~seen).any():
                 must = "must be float64, so that only masked tokens have none: module.double()"
                 raise ConfigError(f"{name}: its attention underflows; {must}")
+            if rounding > SEEN:
+                must = f"must be at most {SEEN}: module.float() or module.double()"
+                raise ConfigError(f"{name}: rounding may move its logits by {rounding:.0e}; {must}")
+            for other in returned:
+                same_shape = isinstance(other, Tensor) and other.shape == softmax.shape
+                if same_shape and not torch.allclose(other, softmax.to(other), 0, rounding):
+                    must = "must be the softmax, without dropout and mixing of heads: module.eval()"
+                    raise ConfigError(f"{name}: the attention that it returns {must}")
             return layer
     raise ConfigError(
         f"{name}: its attention is not the softmax of [x; 1]^T W [z; 1] ({least:.0e} times what "
