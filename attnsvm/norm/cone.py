@@ -48,6 +48,7 @@ class Point:
 
 
 PointT = TypeVar("PointT", bound=Point)
+Pair = tuple[Tensor, Tensor]
 
 
 class Cone(ABC, Generic[PointT]):
@@ -110,6 +111,11 @@ class Cone(ABC, Generic[PointT]):
         size, dual = self.sizes(x, M)
         upper = torch.where(met, size / least, torch.inf)
         return upper, torch.where(dual > 0, total(rows.h * x.a) / dual, 0.0)
+
+    def moves(self, x: PointT, ds: Tensor, da: Tensor) -> tuple[Pair, Pair]:
+        """Return slacks and multipliers that must stay positive, each with its change."""
+        rows = self.rows
+        return (x.s, ds), (torch.where(rows.inequality, x.a, 1.0), rows.on_inequalities(da))
 
     def centred(self, W: Tensor, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return W of least margin one, and slacks and multipliers that are well above zero.
@@ -181,7 +187,7 @@ def follow(cone: Cone[PointT], x: PointT, gap: float) -> tuple[Best, PointT]:
     return best, x
 
 
-def step_length(*pairs: tuple[Tensor, Tensor], back: float = 1.0) -> Tensor:
+def step_length(*pairs: Pair, back: float = 1.0) -> Tensor:
     """Return `back` times the largest step with x + t dx >= 0 for all pairs (x, dx), at most 1."""
     ratios = [(dx / x).amin((1, 2), keepdim=True) for x, dx in pairs]
     return 1 / (-reduce(torch.minimum, ratios) / back).clamp(min=1.0)
