@@ -34,8 +34,8 @@ def test_values_are_those_of_the_definition(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_the_steepest_direction_attains_the_dual_norm(name):
     """<M, V> <= norm(V) dual(M) for all V, with equality at the steepest direction."""
-    M, V, given = normal(40, 6, 6), normal(40, 6, 6, seed=1), norm_of(name)
-    for norm in (given, given.dual):
+    M, V, arguments = normal(40, 6, 6), normal(40, 6, 6, seed=1), norm_of(name)
+    for norm in (arguments, arguments.dual):
         best = norm.steepest(M)
         inner = (M * best).sum((-2, -1))
         torch.testing.assert_close(norm.value(best), torch.ones(40).double(), rtol=1e-12, atol=0)
@@ -63,8 +63,10 @@ NONE = "l0.5 l2 schatten1 linf l l1e3 l101 L1 spectral+foo max+ +max a+b+c max+m
 
 @pytest.mark.parametrize("name", ["", *NONE.split()])
 def test_what_is_no_norm_is_refused(name):
-    told = rf"norm={re.escape(name)}: (did you mean \w+\? )?must be frobenius .* two of them, A\+B"
-    with pytest.raises(ConfigError, match=told):
+    message = (
+        rf"norm={re.escape(name)}: (did you mean \w+\? )?must be frobenius .* two of them, A\+B"
+    )
+    with pytest.raises(ConfigError, match=message):
         norm_of(name)
 
 
@@ -94,15 +96,15 @@ def test_what_is_no_name_is_refused_by_every_function_that_takes_a_norm(norm):
     batch = attnsvm.sample(n=2, T=3, d=3, trials=1)
     selected, attended = torch.zeros(1, 2).long(), torch.zeros(1, 2, 3).bool()
     attended[..., 0] = True
-    logs, given = torch.zeros(1, 2, 3).double(), (batch.X, batch.Z)
-    told = rf"norm={re.escape(repr(norm))}: (did you mean \w+\? )?must be frobenius "
+    logs, inputs = torch.zeros(1, 2, 3).double(), (batch.X, batch.Z)
+    message = rf"norm={re.escape(repr(norm))}: (did you mean \w+\? )?must be frobenius "
     for function, arguments in (
-        (attnsvm.solve_svm, (*given, selected)),
-        (attnsvm.solve_gen_svm, (*given, attended, logs)),
+        (attnsvm.solve_svm, (*inputs, selected)),
+        (attnsvm.solve_gen_svm, (*inputs, attended, logs)),
         (attnsvm.solve_least_norm, (batch.X, torch.ones(1, 2))),
         (attnsvm.in_cone, (batch, selected, 10.0)),
     ):
-        with pytest.raises(ConfigError, match=told):
+        with pytest.raises(ConfigError, match=message):
             function(*arguments, norm=norm)
 
 

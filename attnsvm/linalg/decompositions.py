@@ -81,6 +81,12 @@ def definite_step(A: Tensor, B: Tensor, C: Tensor | None, longest: Tensor) -> Te
     return low
 
 
+def blocks(U: Tensor, sigma: Tensor, V: Tensor, A: Tensor) -> Tensor:
+    """Return [[U S U^T, A], [A^T, V S V^T]] of A = U S V^T, S = diag(sigma)."""
+    left, right = ((B * sigma[:, None]) @ B.mT for B in (U, V))
+    return torch.cat([torch.cat([left, A], 2), torch.cat([A.mT, right], 2)], 1)
+
+
 def total(A: Tensor) -> Tensor:
     """Return the sum of all entries, (1, 1)."""
     return A.sum((1, 2), keepdim=True)

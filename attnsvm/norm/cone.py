@@ -5,6 +5,7 @@ of a point, norm(W) / min margin and h^T a / dual_norm(M(a)), decides when an in
 """
 
 from abc import ABC, abstractmethod
+from copy import copy
 from dataclasses import dataclass, fields, replace
 from functools import reduce
 from typing import ClassVar, Generic, NamedTuple, Self, TypeVar
@@ -48,6 +49,7 @@ class Point:
 
 
 PointT = TypeVar("PointT", bound=Point)
+Pair = tuple[Tensor, Tensor]
 
 
 class Cone(ABC, Generic[PointT]):
@@ -61,7 +63,8 @@ class Cone(ABC, Generic[PointT]):
 
     def on(self, rows: Rows) -> Self:
         """Return the cone of the same norm on other rows."""
-        cone: Self = self.norm.cone(rows)
+        cone = copy(self)
+        cone.rows = rows
         return cone
 
     @abstractmethod
@@ -111,6 +114,11 @@ class Cone(ABC, Generic[PointT]):
         upper = torch.where(met, size / least, torch.inf)
         return upper, torch.where(dual > 0, total(rows.h * x.a) / dual, 0.0)
 
+    def moves(self, x: PointT, ds: Tensor, da: Tensor) -> tuple[Pair, Pair]:
+        """Return slacks and multipliers that must stay positive, each with its change."""
+        rows = self.rows
+        return (x.s, ds), (torch.where(rows.inequality, x.a, 1.0), rows.on_inequalities(da))
+
     def centred(self, W: Tensor, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return W of least margin one, and slacks and multipliers that are well above zero.
 
@@ -155,7 +163,7 @@ def follow(cone: Cone[PointT], x: PointT, gap: float) -> tuple[Best, PointT]:
     """Return the best W and multipliers of every instance, and the points of the last step.
 
     An instance leaves the batch when its bounds agree, or after PATIENCE steps that did not narrow
-    them. The points are those of the instances that left last.
+    them once both are finite. The points are those of the instances that left last.
     """
     zero = torch.zeros_like(x.s[:, :1])
     best = Best(x.W.clone(), x.a.clone(), zero + torch.inf, zero.clone())
@@ -169,7 +177,8 @@ def follow(cone: Cone[PointT], x: PointT, gap: float) -> tuple[Best, PointT]:
         higher = (lower > best.lower[at])[:, 0, 0]
         best.W[at[nearer]], best.upper[at[nearer]] = x.W[nearer], upper[nearer]
         best.a[at[higher]], best.lower[at[higher]] = x.a[higher], lower[higher]
-        left = torch.where(nearer | higher, PATIENCE, left - 1)
+        unbounded = best.upper[at].isinf()[:, 0, 0]
+        left = torch.where(nearer | higher | unbounded, PATIENCE, left - 1)
         open_bracket = (best.upper[at] > (1 + gap) * best.lower[at])[:, 0, 0]
         goes_on = open_bracket & (left > 0) & total(x.s + x.a).isfinite()[:, 0, 0]
         if not goes_on.any():
@@ -181,7 +190,7 @@ def follow(cone: Cone[PointT], x: PointT, gap: float) -> tuple[Best, PointT]:
     return best, x
 
 
-def step_length(*pairs: tuple[Tensor, Tensor], back: float = 1.0) -> Tensor:
+def step_length(*pairs: Pair, back: float = 1.0) -> Tensor:
     """Return `back` times the largest step with x + t dx >= 0 for all pairs (x, dx), at most 1."""
     ratios = [(dx / x).amin((1, 2), keepdim=True) for x, dx in pairs]
     return 1 / (-reduce(torch.minimum, ratios) / back).clamp(min=1.0)

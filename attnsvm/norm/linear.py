@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from attnsvm.linalg.decompositions import largest, total
@@ -103,10 +102,9 @@ class LinearCone(Cone[LinearPoint]):
 
     def _moved(self, x: LinearPoint, dx: LinearPoint, back: float) -> LinearPoint:
         """Return the point after `back` times the largest primal and dual steps."""
-        da = self.rows.on_inequalities(dx.a)
-        a = torch.where(self.rows.inequality, x.a, 1.0)
-        primal = step_length((x.U, dx.U), (x.V, dx.V), (x.s, dx.s), back=back)
-        dual = step_length((x.YU, dx.YU), (x.YV, dx.YV), (a, da), back=back)
+        slacks, multipliers = self.moves(x, dx.s, dx.a)
+        primal = step_length((x.U, dx.U), (x.V, dx.V), slacks, back=back)
+        dual = step_length((x.YU, dx.YU), (x.YV, dx.YV), multipliers, back=back)
         return x.moved(dx, primal, dual, DUAL)
 
     def _products(self, x: LinearPoint) -> Tensor:

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from attnsvm.linalg.decompositions import (
+    blocks,
     definite_step,
     diagonal,
     identity,
@@ -65,8 +66,7 @@ class NuclearCone(Cone[NuclearPoint]):
         W = torch.where(rows.homogeneous, 1.1 * W, W)
         U, sigma, V = thin_svd(W)
         lift = 0.1 * sigma.mean(1)[:, None, None]
-        W_1, W_2 = ((B * sigma[:, None]) @ B.mT + lift * identity(B.shape[1], B) for B in (U, V))
-        Y = torch.cat([torch.cat([W_1, W], 2), torch.cat([W.mT, W_2], 2)], 1)
+        Y = blocks(U, sigma, V, W) + lift * identity(sum(W.shape[1:]), W)
         slack = torch.maximum(rows.margins(W) - rows.h, 0.1 * largest(rows.h.abs()))
         s = torch.where(rows.inequality, slack, 1.0)
         share = 0.3 * total(a.abs()) / self.count()
@@ -122,12 +122,10 @@ class NuclearCone(Cone[NuclearPoint]):
         first = direction(torch.zeros_like(V), torch.zeros_like(x.s))
         complement = rows.on_inequalities((nu - first.a * first.s) / x.a)
         dx = direction(nu * V + change(first.Y, first.a), complement)
-        a = torch.where(rows.inequality, x.a, 1.0)
-        primal = step_length((x.s, dx.s), back=BOUNDARY) / BOUNDARY
-        dual = step_length((a, rows.on_inequalities(dx.a)), back=BOUNDARY) / BOUNDARY
-        primal = BOUNDARY * definite_step(x.Y, dx.Y, None, primal)
+        primal, dual = (step_length(pair, back=BOUNDARY) for pair in self.moves(x, dx.s, dx.a))
+        primal = BOUNDARY * definite_step(x.Y, dx.Y, None, primal / BOUNDARY)
         dM = rows.combine(dx.a)
         linear = M.mT @ dM
         linear, square = -(linear + linear.mT), -(dM.mT @ dM)
-        dual = BOUNDARY * definite_step(G, linear, square, dual)
+        dual = BOUNDARY * definite_step(G, linear, square, dual / BOUNDARY)
         return x.moved(dx, primal, dual, ("a",))

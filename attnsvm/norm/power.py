@@ -94,8 +94,7 @@ class PowerCone(Cone[Point]):
 
     def _moved(self, x: Point, dx: Point, back: float) -> Point:
         """Return the point after `back` times the largest step."""
-        a = torch.where(self.rows.inequality, x.a, 1.0)
-        t = step_length((x.s, dx.s), (a, self.rows.on_inequalities(dx.a)), back=back)
+        t = step_length(*self.moves(x, dx.s, dx.a), back=back)
         return x.moved(dx, t, t, ())
 
     def _signed_power(self, X: Tensor, exponent: float) -> Tensor:

@@ -98,15 +98,12 @@ class Schatten(Norm):
         square = (i < r) & (j < r)
         values = np.where(square & (i < j), minus, plus)
         values[np.arange(r), np.arange(r)] = slope
-        kept = np.argwhere(values > 1e-15)
-        E = np.zeros((len(kept) + bool(bound.any()), *shape))
-        for e, (k, l) in enumerate(kept):
-            if k == l or k >= r or l >= r:
-                E[e, k, l] = 1.0
-            else:
-                E[e, k, l] = math.sqrt(0.5)
-                E[e, l, k] = math.sqrt(0.5) * (1 if k < l else -1)
-        slopes = values[kept[:, 0], kept[:, 1]]
+        k, l = np.nonzero(values > 1e-15)
+        slopes, mixed = values[k, l], square[k, l] & (k != l)
+        E, e = np.zeros((len(k) + bool(bound.any()), *shape)), np.arange(len(k))
+        E[e, k, l] = np.where(mixed, math.sqrt(0.5), 1.0)
+        k, l, e = k[mixed], l[mixed], e[mixed]
+        E[e, l, k] = math.sqrt(0.5) * np.where(k < l, 1, -1)
         if bound.any():
             E[-1, np.arange(r), np.arange(r)] = bound / math.sqrt(bound.sum())
             slopes = np.append(slopes, 1.0)

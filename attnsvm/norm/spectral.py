@@ -29,6 +29,7 @@ import torch
 from torch import Tensor
 
 from attnsvm.linalg.decompositions import (
+    blocks,
     cholesky,
     definite_step,
     diagonal,
@@ -70,9 +71,8 @@ class SpectralCone(Cone[SpectralPoint]):
         M = rows.combine(a)
         U, sigma, V = thin_svd(M)
         size = sigma.sum(1)[:, None, None]
-        Y_1, Y_2 = ((B * sigma[:, None]) @ B.mT for B in (U, V))
-        Y = torch.cat([torch.cat([Y_1, M], 2), torch.cat([M.mT, Y_2], 2)], 1)
-        Y = (0.5 * Y + 0.3 / (p + q) * size * identity(p + q, Y)) / (1.3 * size)
+        Y = 0.5 * blocks(U, sigma, V, M) + 0.3 / (p + q) * size * identity(p + q, M)
+        Y /= 1.3 * size
         t = 1.3 * size_of(self.norm, W)
         S = (t * identity(p + q, Y)).contiguous()
         S[:, :p, p:], S[:, p:, :p] = -W, -W.mT
@@ -131,13 +131,10 @@ class SpectralCone(Cone[SpectralPoint]):
 
     def _moved(self, x: SpectralPoint, dx: Direction) -> SpectralPoint:
         """Return the point after most of the largest primal and dual steps."""
-        rows, diag = self.rows, identity(x.Y.shape[1], x.Y) * x.delta
-        dt, X, ds, da, dS, dY = dx
-        a, da_k = torch.where(rows.inequality, x.a, 1.0), rows.on_inequalities(da)
-        primal = step_length((x.s, ds), back=BOUNDARY) / BOUNDARY
-        dual = step_length((a, da_k), back=BOUNDARY) / BOUNDARY
-        primal = BOUNDARY * definite_step(diag, dS, None, primal)
-        dual = BOUNDARY * definite_step(diag, dY, None, dual)
+        diag, (dt, X, ds, da, dS, dY) = identity(x.Y.shape[1], x.Y) * x.delta, dx
+        primal, dual = (step_length(pair, back=BOUNDARY) for pair in self.moves(x, ds, da))
+        primal = BOUNDARY * definite_step(diag, dS, None, primal / BOUNDARY)
+        dual = BOUNDARY * definite_step(diag, dY, None, dual / BOUNDARY)
         L_S, L_Y = cholesky(diag + primal * dS), cholesky(diag + dual * dY)
         delta, G = _scaling(L_S, L_Y, x.G @ L_Y)
         change, stretch = x.G @ dY @ x.G.mT, 1 + primal * dt / x.t

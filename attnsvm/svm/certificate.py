@@ -80,7 +80,7 @@ def certify(
     ray, ray_ratio = check_ray(problem, candidate.ray)
     certificate = Certificate(a, upper, lower, reached, target, residual, ray, ray_ratio)
     rounding = (2 * problem.d + 10) * EPS * kappa
-    least = (problem.required(upper) * a).sum(dim=1).clamp(min=0.0)
+    least = (problem.rhs_at_norm(upper) * a).sum(dim=1).clamp(min=0.0)
     spread = (upper - least).clamp(min=0.0) + rounding * upper
     slack = spread / (rank_tolerance * sigma[:, 0])
     bound = rank_bound(problem, sigma_dual, slack, norm, trivial, bounded)
@@ -127,7 +127,7 @@ def _primal_of(problem: SvmProblem, W: Tensor, norm: Norm, scaling: Tensor) -> P
     sigma, rest = spectrum(W, problem.Z)
     upper = _upper(problem, W, (sigma, rest), distance, norm, scaling)
     reach = problem.scale * sigma.norm(dim=1, keepdim=True) / problem.h.abs()
-    needed = (problem.h != 0) & ~problem.limits
+    needed = (problem.h != 0) & ~problem.met_by_zero
     nearest = torch.where(needed, reach, torch.inf).amin(dim=1)
     kappa = torch.where(scaling, reach, nearest[:, None].clamp(min=1.0)).amax(dim=1) * condition
     kappa = torch.where(problem.trivial, 0.0, kappa)
@@ -220,32 +220,38 @@ def _distance(problem: SvmProblem, W: Tensor, held: Tensor) -> tuple[Tensor, Ten
     distance, condition = torch.zeros_like(problem.h[:, 0]), torch.ones_like(problem.h[:, 0])
     unit = torch.where(problem.scale > 0, problem.scale, 1.0)
     residual = (problem.h - problem.margins(W)) / unit
-    rounding = (2 * problem.d + 10) * EPS * W.flatten(1).norm(dim=1)
     known = _largest(W) > 0  # neither NaN nor the zero of a trivial instance
-    for b in (known & held.any(dim=1)).nonzero()[:, 0].tolist():
-        rows = held[b]
-        U, S = _left_spectrum(problem.D[b, rows] / unit[b, rows, None], problem.queries[b, rows])
-        apart, missed = S > tolerances.DEPENDENT * S[0], U.T @ residual[b, rows]
-        consistent = (apart | (missed.abs() <= rounding[b])).all()
-        distance[b] = torch.where(apart, missed / S, 0.0).norm() if consistent else torch.inf
-        condition[b] = 1 / torch.where(apart, S, 1.0).amin().clamp(max=1.0)
+    rows = torch.where(known, held.sum(dim=1), 0)
+    for r in sorted(set(rows[rows > 0].tolist())):
+        group = (rows == r).nonzero()[:, 0]
+        index = held[group].nonzero()[:, 1].reshape(-1, r)
+        part = group[:, None]
+        D, Q = problem.D[part, index] / unit[part, index, None], problem.queries[part, index]
+        U, S = _left_spectrum(D, Q)
+        apart = S > tolerances.DEPENDENT * S[:, :1]
+        missed = (U.mT @ residual[part, index, None])[..., 0]
+        rounding = (2 * problem.d + 10) * EPS * W[group].flatten(1).norm(dim=1, keepdim=True)
+        consistent = (apart | (missed.abs() <= rounding)).all(dim=1)
+        moved = torch.where(apart, missed / S, 0.0).norm(dim=1)
+        distance[group] = torch.where(consistent, moved, torch.inf)
+        condition[group] = 1 / torch.where(apart, S, 1.0).amin(dim=1).clamp(max=1.0)
     return distance, condition
 
 
 def _left_spectrum(D: Tensor, Q: Tensor) -> tuple[Tensor, Tensor]:
-    """Return U (r, r) and S (r,) of the rows vec(d_k z_k^T) = U S V^T, S descending.
+    """Return U (B, r, r) and S (B, r) of the rows vec(d_k z_k^T) = U S V^T, S descending.
 
     From the Gram matrix if there are many rows and its condition number is below EPS^(-1/2).
     """
-    r = len(D)
+    r = D.shape[1]
     if r > MANY:
-        values, U = torch.linalg.eigh((D @ D.T) * (Q @ Q.T))
-        if values[0] > EPS**0.5 * values[-1]:
-            return U.flip(1), values.flip(0).sqrt()
-    D, Q = (coordinates(x[None])[0] if is_thin(x[None]) else x for x in (D, Q))
-    E = (D[:, :, None] * Q[:, None]).flatten(1)
-    U, S, _ = torch.linalg.svd(E, full_matrices=r > E.shape[1])
-    return U, torch.nn.functional.pad(S, (0, r - len(S)))
+        values, U = torch.linalg.eigh((D @ D.mT) * (Q @ Q.mT))
+        if (values[:, 0] > EPS**0.5 * values[:, -1]).all():
+            return U.flip(2), values.flip(1).sqrt()
+    D, Q = (coordinates(x) if is_thin(x) else x for x in (D, Q))
+    E = (D[..., :, None] * Q[..., None, :]).flatten(2)
+    U, S, _ = torch.linalg.svd(E, full_matrices=r > E.shape[2])
+    return U, torch.nn.functional.pad(S, (0, r - S.shape[1]))
 
 
 def _upper(
@@ -350,7 +356,7 @@ def check_ray(problem: SvmProblem, ray: Tensor) -> tuple[Tensor, Tensor]:
     """
     if not ray.isfinite().any():  # the usual case, all instances are feasible
         return torch.full_like(ray, torch.nan), torch.zeros_like(ray[:, 0])
-    a, h = _dual_feasible(problem, ray), problem.required(torch.inf)
+    a, h = _dual_feasible(problem, ray), problem.rhs_at_norm(torch.inf)
     alone = problem.zero & (h * a > 0)  # d_k^T W z_k = 0 for every W: one row is the proof
     a = torch.where(alone | ~alone.any(dim=1, keepdim=True), a, 0.0)
     total = a.abs().sum(dim=1)

@@ -19,7 +19,7 @@ from attnsvm.linalg import EPS
 from attnsvm.svm.tolerances import CLEAR, GAP, LIFT
 
 PADDING, INEQUALITY, EQUALITY = 0, 1, 2
-SLIGHT = 1e-3
+SMALL_RHS = 1e-3
 """Right-hand sides below this, relative to the largest, are met only up to rounding."""
 
 
@@ -88,7 +88,7 @@ class SvmProblem:
         return self.inequality & (self.h > 0)
 
     @cached_property
-    def limits(self) -> Tensor:
+    def met_by_zero(self) -> Tensor:
         """Which rows are inequalities without relief that W = 0 meets, h_k <= 0, (B, N) bool."""
         return self.inequality & (self.h <= 0) & ~self.relieved[:, None]
 
@@ -107,7 +107,7 @@ class SvmProblem:
     @cached_property
     def trivial(self) -> Tensor:
         """Which problems have the solution W = 0, (B,) bool."""
-        return (self.limits | (self.h == 0)).all(dim=1)
+        return (self.met_by_zero | (self.h == 0)).all(dim=1)
 
     @property
     def queries(self) -> Tensor:
@@ -174,40 +174,40 @@ class SvmProblem:
         """Return the same problems on `device`."""
         return replace(self._mapped(lambda rows: rows.to(device)), Z=self.Z.to(device))
 
-    def required(self, size: Tensor | float) -> Tensor:
+    def rhs_at_norm(self, size: Tensor | float) -> Tensor:
         """Return the right-hand sides h_k at norm(W) = size, (B,) or one for all; (B, N)."""
         if self.relief is None:
             return self.h
         taken = self.relief * (size[:, None] if isinstance(size, Tensor) else size)
         return torch.where(self.relief > 0, (self.h - taken).clamp(min=0.0), self.h)
 
-    def at(self, size: Tensor | float) -> SvmProblem:
+    def at_norm(self, size: Tensor | float) -> SvmProblem:
         """Return the problem with the right-hand sides at norm(W) = size, fixed.
 
         Rows that are exactly zero, and so is their right-hand side, are padding.
         """
-        h = self.required(size)
+        h = self.rhs_at_norm(size)
         kind = torch.where(self.zero & (h == 0), PADDING, self.kind)
         return replace(self, h=h, kind=kind, relief=None)
 
     @property
-    def plain(self) -> SvmProblem:
-        """The problem with the largest right-hand side also in slight rows."""
-        return replace(self, h=torch.where(self.slight, self.most, self.h), relief=None)
+    def with_unit_rhs(self) -> SvmProblem:
+        """The problem with the largest right-hand side also in rows of small right-hand sides."""
+        return replace(self, h=torch.where(self.small_rhs, self.rhs_scale, self.h), relief=None)
 
     @property
-    def most(self) -> Tensor:
+    def rhs_scale(self) -> Tensor:
         """The largest h_k of the inequalities, (B, 1); of all rows in size where none is > 0."""
         most = torch.where(self.inequality, self.h, 0.0).amax(dim=1, keepdim=True)
         return torch.where(most > 0, most, self.h.abs().amax(dim=1, keepdim=True))
 
     @property
-    def slight(self) -> Tensor:
+    def small_rhs(self) -> Tensor:
         """Which inequalities have an h_k that is small beside the largest one, (B, N) bool.
 
         Of rows of comparable size, as in canonical units.
         """
-        return self.inequality & ~self.zero & (self.h < SLIGHT * self.most)
+        return self.inequality & ~self.zero & (self.h < SMALL_RHS * self.rhs_scale)
 
     def rounding(self, W: Tensor) -> Tensor:
         """Return the rounding errors of the margins of W, (B, N)."""
@@ -224,14 +224,14 @@ class SvmProblem:
         return self.inequality & (gap * self.h < CLEAR * self.scale * size)
 
     def blurred(self, W: Tensor) -> Tensor:
-        """Return the slight rows that W may miss by rounding, (B, N) bool.
+        """Return the rows of small right-hand sides that W may miss by rounding, (B, N) bool.
 
         None where the problem is not homogeneous: there W keeps its scale.
         """
         near = self.margins(W) - self.h <= self.rounding(W)
-        return near & self.slight & self.homogeneous[:, None] & self.faint(W)
+        return near & self.small_rhs & self.homogeneous[:, None] & self.faint(W)
 
-    def lifted(self, W: Tensor, plain: Tensor) -> Tensor:
+    def with_clear_margins(self, W: Tensor, plain: Tensor) -> Tensor:
         """Return W plus as little of a W of positive margins as makes blurred margins certain.
 
         W itself where this would cost more than LIFT of its size.

@@ -71,7 +71,7 @@ def to_canonical(problem: SvmProblem) -> tuple[SvmProblem, Units]:
     """
     r, t = -exponent_of(lengths(problem.D)), -exponent_of(lengths(problem.Z))
     rows = r + t.repeat_interleave(problem.N // problem.n, dim=1)
-    missed = (problem.h != 0) & ~problem.limits & ~problem.zero
+    missed = (problem.h != 0) & ~problem.met_by_zero & ~problem.zero
     size = exponent_of(problem.h) + rows
     least = torch.iinfo(size.dtype).min
     unit = torch.where(missed, size, least).amax(dim=1)

@@ -305,7 +305,7 @@ def _support(problem: SvmProblem, verdict: Verdict[Tensor], T: int) -> Tensor:
     Up to ACTIVE, or ROUNDING kappa, relative to h_k, or to ||d_k|| ||z_k|| ||W||_F / kappa if that
     is larger: of Att-SVM it is at most one.
     """
-    W, h = verdict.W, problem.required(verdict.certificate.upper)
+    W, h = verdict.W, problem.rhs_at_norm(verdict.certificate.upper)
     size = W.flatten(1).norm(dim=1) / verdict.kappa
     unit = torch.maximum(h.abs(), problem.scale * size[:, None])
     tolerance = (ROUNDING * verdict.kappa).clamp(min=ACTIVE)[:, None] * unit

@@ -78,9 +78,11 @@ def weighted(method: Method, norm: Norm, problem: SvmProblem) -> Candidate:
         index = problem.blurred(candidate.W).any(dim=1).nonzero()[:, 0]
         if index.numel():
             part = problem.take(index)
-            candidate.W[index] = part.lifted(candidate.W[index], method(part.plain).W)
+            candidate.W[index] = part.with_clear_margins(
+                candidate.W[index], method(part.with_unit_rhs).W
+            )
         return candidate
-    plain = method(problem.plain)
+    plain = method(problem.with_unit_rhs)
     W, a = plain.W.clone(), plain.multipliers.clone()
     ray = torch.full_like(a, torch.nan)
     upper, lower = bounds(problem, W, a, norm)
@@ -93,14 +95,13 @@ def weighted(method: Method, norm: Norm, problem: SvmProblem) -> Candidate:
         if not at.numel():
             break
         part = problem.take(at)
-        fixed = part.at(level[at])
+        fixed = part.at_norm(level[at])
         candidate = method(fixed)
         clipped, lift = level[at].isinf(), plain.W[at]
-        if (
-            clipped.any() and fixed.slight.any()
-        ):  # no W separates all rows; one may separate the rest
-            lift = torch.where(clipped[:, None, None], method(fixed.plain).W, lift)
-        V = fixed.lifted(candidate.W, lift)
+        # Where no W separates all rows, one may separate the rest
+        if clipped.any() and fixed.small_rhs.any():
+            lift = torch.where(clipped[:, None, None], method(fixed.with_unit_rhs).W, lift)
+        V = fixed.with_clear_margins(candidate.W, lift)
         above, below = bounds(part, V, candidate.multipliers, norm)
         ray[at] = torch.where(clipped[:, None], candidate.ray, ray[at])
         nearer, higher = above < upper[at], below > lower[at]

@@ -49,7 +49,7 @@ def stored_svms(solution, X, Z, selected, mask=None, rank_tolerance=RANK_TOLERAN
     arrays |= {"X": X, "Z": Z, "mask": mask, "selected": np.asarray(selected), "W": solution.W}
     arrays |= {"multipliers": proof.multipliers, "ray": proof.ray}
     for b, status in enumerate(solution.status):
-        one = {name: values[b] for name, values in arrays.items()}
+        item = {name: values[b] for name, values in arrays.items()}
         yield StoredSvm(
-            **one, norm=solution.norm, status=str(status), rank_tolerance=rank_tolerance
+            **item, norm=solution.norm, status=str(status), rank_tolerance=rank_tolerance
         )

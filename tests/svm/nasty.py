@@ -194,12 +194,24 @@ def _coarse(x: Array) -> Array:
 FAMILIES: dict[str, tuple[Callable[[Draw], Arrays], int]] = {
     f.__name__: (f, count)
     for f, count in (
-        (ordinary, 80), (small_d, 80), (global_scale, 80), (mixed_scale, 80), (duplicated, 60),
-        (zero_rows, 40), (near_ties, 93), (near_copies, 93), (nearly_opposing, 93),
-        (opposing_queries, 93), (hull, 93), (tilted_hull, 93), (opposing, 60), (low_rank, 80),
-        (tiny, 60), (integers, 80),
+        (ordinary, 80),
+        (small_d, 80),
+        (global_scale, 80),
+        (mixed_scale, 80),
+        (duplicated, 60),
+        (zero_rows, 40),
+        (near_ties, 93),
+        (near_copies, 93),
+        (nearly_opposing, 93),
+        (opposing_queries, 93),
+        (hull, 93),
+        (tilted_hull, 93),
+        (opposing, 60),
+        (low_rank, 80),
+        (tiny, 60),
+        (integers, 80),
     )
-}  # fmt: skip
+}
 
 
 def instances() -> Iterator[Instance]:

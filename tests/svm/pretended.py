@@ -14,8 +14,13 @@ from attnsvm import linalg
 
 GPU = torch.device("meta")
 # What torch allows between devices: copies, and a CPU index into a device tensor.
-CROSSING = {"aten::copy_", "aten::_to_copy", "aten::index", "aten::index_put_",
-            "aten::_index_put_impl_"}  # fmt: skip
+CROSSING = {
+    "aten::copy_",
+    "aten::_to_copy",
+    "aten::index",
+    "aten::index_put_",
+    "aten::_index_put_impl_",
+}
 
 
 class Pretended(torch.Tensor):
@@ -60,11 +65,11 @@ class PretendedGpu(TorchDispatchMode):
 
 
 def _run(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    given = [x for x in tree_flatten((args, kwargs))[0] if isinstance(x, torch.Tensor)]
-    here = [x for x in given if isinstance(x, Pretended)]
+    arguments = [x for x in tree_flatten((args, kwargs))[0] if isinstance(x, torch.Tensor)]
+    here = [x for x in arguments if isinstance(x, Pretended)]
     name = function._schema.name
     if here and name not in CROSSING:
-        for x in given:
+        for x in arguments:
             if not isinstance(x, Pretended) and x.ndim:
                 raise RuntimeError(f"{name}: operands on cuda and on cpu")
     target = torch.device(kwargs["device"]) if kwargs.get("device") is not None else None
@@ -73,8 +78,8 @@ def _run(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         kwargs = {**kwargs, "device": torch.device("cpu")}
     args, kwargs = tree_map(_inner, (args, kwargs))
     out = function(*args, **kwargs)
-    if name.endswith("_") and isinstance(given[0], Pretended):
-        return given[0]
+    if name.endswith("_") and isinstance(arguments[0], Pretended):
+        return arguments[0]
     return tree_map(_pretend, out) if on_gpu else out
 
 

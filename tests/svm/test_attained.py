@@ -59,8 +59,8 @@ def test_with_one_row_outside_only_what_is_orthogonal_to_the_rows_can_be_spared(
 def test_of_one_token_a_sample_it_is_the_svm():
     batch, W, log_s = trained()
     selected = log_s.argmax(-1)
-    one = torch.zeros_like(log_s, dtype=torch.bool).scatter(2, selected[..., None], True)
-    problem, C = attained(batch.X, batch.Z, selected, one, log_s)
+    item = torch.zeros_like(log_s, dtype=torch.bool).scatter(2, selected[..., None], True)
+    problem, C = attained(batch.X, batch.Z, selected, item, log_s)
     alone = single_token(batch.X, batch.Z, selected)
     assert problem.h.equal(alone.h)
     assert problem.kind.equal(alone.kind)

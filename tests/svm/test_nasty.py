@@ -25,13 +25,13 @@ SLOW = ["l1.75", "l3", "spectral", "schatten1.5", "schatten3"]
 """Norms that are tested on every sixth instance, as they take up to 50 ms for each."""
 
 
-def misjudged(name, one, status, lower, upper):
+def misjudged(name, item, status, lower, upper):
     """Return what is wrong with the status, or with a bracket that misses the exact norms' bounds.
 
     ||W||_F / s' <= norm(W) <= s ||W||_F bounds the least norm by the least Frobenius norm.
     """
-    least, kappa = one.norm, one.kappa
-    at, (norm, d) = f"{one.family} {least} {status}", (norm_of(name), one.X.shape[-1])
+    least, kappa = item.norm, item.kappa
+    at, (norm, d) = f"{item.family} {least} {status}", (norm_of(name), item.X.shape[-1])
     if np.isnan(least):
         return [] if status == "infeasible" else [at]
     slack = 1 + (1e-12 if name == "frobenius" else 1e-9) + 64 * EPS * kappa
@@ -51,38 +51,44 @@ def difficult():
 
 
 def test_the_data_set_is_what_the_generator_draws(difficult):
-    for one, drawn in zip(difficult, instances(), strict=True):
+    for item, drawn in zip(difficult, instances(), strict=True):
         for name in ("X", "Z", "mask"):
-            np.testing.assert_array_equal(getattr(one, name), getattr(drawn, name))
-        assert one.family == drawn.family
+            np.testing.assert_array_equal(getattr(item, name), getattr(drawn, name))
+        assert item.family == drawn.family
     card = json.loads(CARD.read_text())
     assert card["instances"] == len(difficult) == 1258
-    assert card["infeasible"] == sum(np.isnan(one.norm) for one in difficult) == 326
-    assert set(card["families"]) == {one.family for one in difficult}
-    assert set(CLASSES) == {one.conditioning for one in difficult}
+    assert card["infeasible"] == sum(np.isnan(item.norm) for item in difficult) == 326
+    assert set(card["families"]) == {item.family for item in difficult}
+    assert set(CLASSES) == {item.conditioning for item in difficult}
 
 
 def test_truths_are_those_of_rational_arithmetic(difficult):
     # Recomputing all truths takes ten seconds; a few stand for them.
     pytest.importorskip("flint")
-    for one, drawn in zip(difficult, instances(), strict=True):
+    for item, drawn in zip(difficult, instances(), strict=True):
         if drawn.index == 7:
-            np.testing.assert_array_equal(one.norm, truth(drawn)[0])
+            np.testing.assert_array_equal(item.norm, truth(drawn)[0])
 
 
 @pytest.mark.parametrize("name", quick("frobenius", "nuclear", "max", "l1", *SLOW))
 def test_nasty_instances(difficult, name):
     """In batches of equal shape."""
-    chosen = sorted(difficult, key=lambda one: one.X.shape)[:: 6 if name in SLOW else 1]
+    chosen = sorted(difficult, key=lambda item: item.X.shape)[:: 6 if name in SLOW else 1]
     wrong, count = [], 0
-    for _, group in groupby(chosen, key=lambda one: one.X.shape):
+    for _, group in groupby(chosen, key=lambda item: item.X.shape):
         batch = list(group)
-        arrays = (np.stack([getattr(one, name) for one in batch]) for name in ("X", "Z", "mask"))
+        arrays = (np.stack([getattr(item, name) for item in batch]) for name in ("X", "Z", "mask"))
         X, Z, mask = map(torch.from_numpy, arrays)
-        found = solve_svm(X, Z, torch.zeros(X.shape[:2], dtype=torch.int64), norm=name, mask=mask)
-        for b, one in enumerate(batch):
-            status, lower, upper = found.status[b], found.lower_bound[b], found.objective[b]
-            wrong += misjudged(name, one, status, float(lower), float(upper))
+        solution = solve_svm(
+            X, Z, torch.zeros(X.shape[:2], dtype=torch.int64), norm=name, mask=mask
+        )
+        for b, item in enumerate(batch):
+            status, lower, upper = (
+                solution.status[b],
+                solution.lower_bound[b],
+                solution.objective[b],
+            )
+            wrong += misjudged(name, item, status, float(lower), float(upper))
             count += status == "solved"
     assert wrong == []
     assert count > 100
@@ -92,14 +98,14 @@ def test_nasty_instances(difficult, name):
 @pytest.mark.parametrize("name", ["max", "l1.75", "spectral"])
 def test_by_constraint_generation(difficult, name):
     count = 0
-    for one in (one for one in difficult[3::16] if one.norm != 0):
-        X, Z, mask = (torch.from_numpy(getattr(one, field))[None] for field in ("X", "Z", "mask"))
+    for item in (item for item in difficult[3::16] if item.norm != 0):
+        X, Z, mask = (torch.from_numpy(getattr(item, field))[None] for field in ("X", "Z", "mask"))
         problem = single_token(X, Z, torch.zeros(X.shape[:2], dtype=torch.int64), mask)
         problem, units = to_canonical(problem)
-        found = to_given(generated(problem, name), units)
-        bounds = float(found.certificate.lower), float(found.certificate.upper)
-        assert misjudged(name, one, found.status[0], *bounds) == []
-        count += found.status[0] == "solved"
+        solution = to_given(generated(problem, name), units)
+        bounds = float(solution.certificate.lower), float(solution.certificate.upper)
+        assert misjudged(name, item, solution.status[0], *bounds) == []
+        count += solution.status[0] == "solved"
     assert count >= 30
 
 
@@ -117,25 +123,25 @@ def test_in_many_dimensions(difficult, name):
     Of all 326 such instances 323 are proved infeasible, in the span as in d x d.
     """
     proved = []
-    for one in difficult[3::11]:
-        least, kappa = one.norm, one.kappa
-        X, Z = spread(one.X), spread(one.Z)
-        found = solve_svm(X, Z, np.zeros(len(X), int), norm=name, mask=one.mask)
-        what = f"{one.family} {least} {found.status}"
+    for item in difficult[3::11]:
+        least, kappa = item.norm, item.kappa
+        X, Z = spread(item.X), spread(item.Z)
+        solution = solve_svm(X, Z, np.zeros(len(X), int), norm=name, mask=item.mask)
+        what = f"{item.family} {least} {solution.status}"
         if np.isnan(least):
-            assert found.status in ("infeasible", "undecided"), what
-            proved.append(found.status == "infeasible")
+            assert solution.status in ("infeasible", "undecided"), what
+            proved.append(solution.status == "infeasible")
             continue
         slack = 1e-12 + 64 * EPS * kappa
-        assert found.objective >= least * (1 - slack), what
-        assert found.lower_bound <= found.objective * (1 + slack), what
-        assert name == "nuclear" or found.lower_bound <= least * (1 + slack), what
-        assert kappa > 1e6 or found.status in ("solved", "unconstrained"), what
+        assert solution.objective >= least * (1 - slack), what
+        assert solution.lower_bound <= solution.objective * (1 + slack), what
+        assert name == "nuclear" or solution.lower_bound <= least * (1 + slack), what
+        assert kappa > 1e6 or solution.status in ("solved", "unconstrained"), what
     assert sum(proved) >= len(proved) - 1 >= 15
 
 
 @pytest.mark.parametrize(
-    ("stated", "truth", "kappa", "said"),
+    ("stated", "truth", "kappa", "answer"),
     [
         (2.0, 2.0, 10.0, "right"),
         (2.0 + 1e-5, 2.0, 10.0, "silent error"),
@@ -146,14 +152,14 @@ def test_in_many_dimensions(difficult, name):
         (1.0, np.inf, 10.0, "not judged"),
     ],
 )
-def test_a_stated_norm_gets_its_word(stated, truth, kappa, said):
-    assert word(stated, truth, kappa) == said
+def test_a_stated_norm_gets_its_word(stated, truth, kappa, answer):
+    assert word(stated, truth, kappa) == answer
 
 
 def test_a_crash_and_a_number_that_is_not_finite_are_missing_answers():
     solver = OneByOne()
     solver.solve = lambda X, Z, mask: np.array([[1.0 / X]])
-    solver.set_objective("frobenius", [(one, 0, 0) for one in (2.0, "", np.nan)])
+    solver.set_objective("frobenius", [(item, 0, 0) for item in (2.0, "", np.nan)])
     solver.run(None)
     assert solver.get_result() == {"W": [0.5, None, None]}
 
@@ -166,6 +172,6 @@ def test_benchopt_runs_a_solver_of_one_file(tmp_path):
     words = f"run benchmarks/nasty -s {tmp_path}/it.py -s attnsvm -d nasty[every=60] --no-plot"
     words += f" -o *[norm=frobenius] --output {tmp_path}/found"
     subprocess.run([sys.executable, "-m", "benchopt", *words.split()], cwd=ROOT, check=True)
-    found = pd.read_parquet(tmp_path / "found.parquet").groupby("solver_name").sum(True)
-    assert found["objective_silent error"]["attnsvm"] == 0
-    assert found["objective_right"]["attnsvm"] > found["objective_right"]["SLSQP"] > 10
+    solution = pd.read_parquet(tmp_path / "found.parquet").groupby("solver_name").sum(True)
+    assert solution["objective_silent error"]["attnsvm"] == 0
+    assert solution["objective_right"]["attnsvm"] > solution["objective_right"]["SLSQP"] > 10

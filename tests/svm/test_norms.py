@@ -51,27 +51,27 @@ def proved(method, problem, name, gap):
 
 def least(X, Z, selected, name):
     """Return the least norms after a proof that each is known to 1e-9."""
-    found = solve_svm(X, Z, selected, norm=name)
-    assert {*found.status} == {"solved"}
-    assert (found.duality_gap <= 1e-9).all()
-    return found.objective
+    solution = solve_svm(X, Z, selected, norm=name)
+    assert {*solution.status} == {"solved"}
+    assert (solution.duality_gap <= 1e-9).all()
+    return solution.objective
 
 
 @pytest.mark.parametrize("name", quick(*REFERENCED))
 def test_brackets_overlap_those_of_an_independent_solver(name):
     """Ours and the reference's brackets hold the same least norm; infeasible is infeasible."""
     seen = set()
-    for case in (one for one in REFERENCE if one["norm"] == name):
+    for case in (item for item in REFERENCE if item["norm"] == name):
         batch = sample("sphere", n=case["n"], T=case["T"], d=case["d"], trials=1, seed=case["seed"])
-        found = solve_svm(batch.X, batch.Z, torch.tensor([case["selected"]]), norm=name)
-        seen.add(found.statuses[0])
+        solution = solve_svm(batch.X, batch.Z, torch.tensor([case["selected"]]), norm=name)
+        seen.add(solution.statuses[0])
         if case["status"] == "infeasible":
-            assert found.status == ("infeasible",)
+            assert solution.status == ("infeasible",)
             continue
-        assert found.duality_gap[0] <= 1e-8
+        assert solution.duality_gap[0] <= 1e-8
         if case["status"] == "optimal":
-            assert found.lower_bound[0] <= case["upper"] * (1 + 1e-12)
-            assert found.objective[0] >= case["lower"] * (1 - 1e-12)
+            assert solution.lower_bound[0] <= case["upper"] * (1 + 1e-12)
+            assert solution.objective[0] >= case["lower"] * (1 - 1e-12)
     assert {"solved", "infeasible"} <= seen
 
 
@@ -96,10 +96,10 @@ def orthogonal(n, T):
 def test_orthogonal_rows(method, name, gap, shape):
     problem, frobenius, nuclear = orthogonal(*shape)
     known = frobenius if name == "frobenius" else nuclear
-    found = proved(method, problem, name, gap)
-    assert found.status == (SvmStatus.solved,)
-    assert float(found.certificate.lower) <= known * (1 + 1e-12)
-    assert known * (1 - 1e-12) <= float(found.certificate.upper) <= known * (1 + 2 * gap)
+    solution = proved(method, problem, name, gap)
+    assert solution.status == (SvmStatus.solved,)
+    assert float(solution.certificate.lower) <= known * (1 + 1e-12)
+    assert known * (1 - 1e-12) <= float(solution.certificate.upper) <= known * (1 + 2 * gap)
 
 
 @every_norm
@@ -108,13 +108,13 @@ def test_one_row_has_the_norm_of_its_dual_direction(name):
     X, Z, selected = gaussian(1, 2, 4, 3, seed=2)
     problem = single_token(X, Z, selected)
     row = problem.combine(torch.ones_like(problem.h))
-    found = solve(problem, name, 2)
-    assert found.status == (SvmStatus.solved,) * 3
-    torch.testing.assert_close(found.objective, 1 / dual_norm(row, name), rtol=1e-8, atol=0)
+    solution = solve(problem, name, 2)
+    assert solution.status == (SvmStatus.solved,) * 3
+    torch.testing.assert_close(solution.objective, 1 / dual_norm(row, name), rtol=1e-8, atol=0)
     if name in ("frobenius", "nuclear"):
         W = row / norm(row, "frobenius").square()[:, None, None]
-        torch.testing.assert_close(found.W, W, rtol=1e-9, atol=1e-12)
-        assert found.rank.tolist() == [1, 1, 1]
+        torch.testing.assert_close(solution.W, W, rtol=1e-9, atol=1e-12)
+        assert solution.rank.tolist() == [1, 1, 1]
 
 
 @pytest.mark.parametrize("name", ["spectral", "schatten1.5", "schatten3"])
@@ -123,10 +123,10 @@ def test_rows_along_the_diagonal_have_the_identity_as_solution(name):
     d = 4
     X, identity = torch.zeros(1, d, 2, d, dtype=torch.float64), torch.eye(d).double()[None]
     X[0, range(d), 0, range(d)] = 1.0
-    found = solve_svm(X, identity, torch.zeros(1, d, dtype=torch.int64), name)
-    assert found.status == (SvmStatus.solved,)
-    torch.testing.assert_close(found.W, identity, rtol=0, atol=1e-4)
-    torch.testing.assert_close(found.objective, norm(identity, name), rtol=1e-9, atol=0)
+    solution = solve_svm(X, identity, torch.zeros(1, d, dtype=torch.int64), name)
+    assert solution.status == (SvmStatus.solved,)
+    torch.testing.assert_close(solution.W, identity, rtol=0, atol=1e-4)
+    torch.testing.assert_close(solution.objective, norm(identity, name), rtol=1e-9, atol=0)
 
 
 @every_norm
@@ -135,16 +135,16 @@ def test_kkt(name, shape):
     """Also: the bracket is what W and the multipliers alone prove."""
     X, Z, selected = spheres(*shape, range(6))
     problem = single_token(X, Z, selected)
-    found = solve_svm(X, Z, selected, norm=name)
-    assert {*found.status} <= {"solved", "infeasible"}
-    assert_optimal(problem, found)
-    solved = found.objective.isfinite()
-    size = norm(found.W[solved], name)
-    torch.testing.assert_close(size, found.objective[solved], rtol=1e-12, atol=0)
-    a = found.certificate.multipliers
+    solution = solve_svm(X, Z, selected, norm=name)
+    assert {*solution.status} <= {"solved", "infeasible"}
+    assert_optimal(problem, solution)
+    solved = solution.objective.isfinite()
+    size = norm(solution.W[solved], name)
+    torch.testing.assert_close(size, solution.objective[solved], rtol=1e-12, atol=0)
+    a = solution.certificate.multipliers
     bound = a.sum(dim=1) / dual_norm(problem.combine(a), name)
-    torch.testing.assert_close(bound[solved], found.lower_bound[solved], rtol=1e-12, atol=0)
-    assert name in ("frobenius", "nuclear") or (found.rank_bound == -1).all()
+    torch.testing.assert_close(bound[solved], solution.lower_bound[solved], rtol=1e-12, atol=0)
+    assert name in ("frobenius", "nuclear") or (solution.rank_bound == -1).all()
 
 
 @every_norm
@@ -161,17 +161,17 @@ def test_all_methods_of_a_norm_agree(method, name, gap):
     """On a feasible problem; none is certified to have solved its infeasible twin."""
     X, Z, selected = spheres(3, 4, 6, range(3))
     problem = single_token(X, Z, selected)
-    found = proved(method, problem, name, gap)
+    solution = proved(method, problem, name, gap)
     known = solve(problem, name, 4).objective
-    torch.testing.assert_close(found.certificate.upper, known, rtol=2 * gap, atol=0)
-    assert (found.certificate.lower <= known * (1 + 1e-9)).all()
+    torch.testing.assert_close(solution.certificate.upper, known, rtol=2 * gap, atol=0)
+    assert (solution.certificate.lower <= known * (1 + 1e-9)).all()
     X, Z, selected = gaussian(2, 3, 4, 2, seed=1)
     problem = single_token(torch.cat([X, 2 * X[:, :, :1] - X[:, :, 1:2]], dim=2), Z, selected)
-    found = proved(method, problem, name, gap)
-    assert SvmStatus.solved not in found.status
-    assert found.certificate.upper.isinf().all()
+    solution = proved(method, problem, name, gap)
+    assert SvmStatus.solved not in solution.status
+    assert solution.certificate.upper.isinf().all()
     if gap < 1e-6:  # CVXPY returns no ray
-        assert set(found.status) == {SvmStatus.infeasible}
+        assert set(solution.status) == {SvmStatus.infeasible}
 
 
 @pytest.mark.parametrize(
@@ -189,16 +189,16 @@ def test_several_tokens_and_masks(name):
     log_softmax = normal(4, 3, 5, seed=8).log_softmax(-1)
     fin, mm = solve_gen_svm(X, Z, attended, log_softmax, norm=name, mask=mask)
     alone = solve_gen_svm(X[2], Z[2], attended[2], log_softmax[2], norm=name)
-    for found, single in zip((fin, mm), alone, strict=True):
+    for solution, single in zip((fin, mm), alone, strict=True):
         assert single.W.shape == (6, 6)
-        torch.testing.assert_close(single.objective, found.objective[2], rtol=1e-9, atol=0)
-        assert found.status == (SvmStatus.solved,) * 4
-        assert (found.duality_gap <= 1e-9).all()
-        assert_optimal(found.problem, found)
+        torch.testing.assert_close(single.objective, solution.objective[2], rtol=1e-9, atol=0)
+        assert solution.status == (SvmStatus.solved,) * 4
+        assert (solution.duality_gap <= 1e-9).all()
+        assert_optimal(solution.problem, solution)
         if not name.startswith("schatten"):
-            known = solutions(found.problem, name, solver="CLARABEL")
-            for value, one in zip(found.objective, known, strict=True):
-                assert value == pytest.approx(one.objective, rel=1e-5)
+            known = solutions(solution.problem, name, solver="CLARABEL")
+            for value, item in zip(solution.objective, known, strict=True):
+                assert value == pytest.approx(item.objective, rel=1e-5)
     logits = torch.einsum("bntd,bde,bne->bnt", X, fin.W, Z)
     wanted = torch.where(attended, log_softmax - logits, torch.nan)
     spread = wanted.nan_to_num(-torch.inf).amax(-1) - wanted.nan_to_num(torch.inf).amin(-1)
@@ -226,15 +226,15 @@ def test_a_norm_of_ones_own():
     weights = torch.tensor([1.0, 2.0, 0.5, 1.0, 4.0]).double()
     X, Z, selected = spheres(3, 4, 5, range(2))
     own: Norm = Weighted(weights, math.inf)
-    found = solve_svm(X, Z, selected, norm=own)
+    solution = solve_svm(X, Z, selected, norm=own)
     same = solve_svm(X / weights, Z, selected, norm="max")  # x^T W z = (x / w)^T (w W) z
-    assert found.norm == "weighted linf"
-    assert found.status == (SvmStatus.solved,) * 2
-    assert not torch.allclose(found.objective, solve_svm(X, Z, selected, norm="max").objective)
-    assert (found.lower_bound <= same.objective * (1 + 1e-9)).all()
-    assert (found.objective >= same.lower_bound * (1 - 1e-9)).all()
-    again = generated(found.problem, own)
-    assert again.status == found.status
+    assert solution.norm == "weighted linf"
+    assert solution.status == (SvmStatus.solved,) * 2
+    assert not torch.allclose(solution.objective, solve_svm(X, Z, selected, norm="max").objective)
+    assert (solution.lower_bound <= same.objective * (1 + 1e-9)).all()
+    assert (solution.objective >= same.lower_bound * (1 - 1e-9)).all()
+    again = generated(solution.problem, own)
+    assert again.status == solution.status
     torch.testing.assert_close(again.certificate.upper, same.objective, rtol=2e-9, atol=0)
 
 
@@ -247,13 +247,13 @@ def test_what_a_norm_does_not_see(name):
     signs = torch.tensor([1.0, -1, -1, 1, 1, -1]).double()
     Q, R = torch.linalg.qr(normal(2, 6, 6))[0]
     turned = X @ Q, Z @ R
-    for given in (
+    for arguments in (
         (X[:, order], Z[:, order], selected[:, order]),
         (X.flip(2), Z, 3 - selected),
         (X[..., coordinates] * signs, Z[..., coordinates], selected),
         (*(turned if name in ("frobenius", *SCHATTEN) else (X, Z)), selected),
     ):
-        torch.testing.assert_close(least(*given, name), expected, rtol=2e-9, atol=0)
+        torch.testing.assert_close(least(*arguments, name), expected, rtol=2e-9, atol=0)
     torch.testing.assert_close(least(8 * X, Z, selected, name), expected / 8, rtol=1e-9, atol=0)
 
 
@@ -273,8 +273,8 @@ def test_the_transposed_problem_has_the_transposed_solution(name):
     D, Z = normal(2, 4, 3, 5, seed=1)
     selected = torch.zeros(4, 3, dtype=torch.int64)
     pairs = ((torch.stack([x, 0 * x], dim=2), y) for x, y in ((D, Z), (Z, D)))
-    one, other = (least(X, Y, selected, name) for X, Y in pairs)
-    torch.testing.assert_close(one, other, rtol=2e-9, atol=0)
+    item, other = (least(X, Y, selected, name) for X, Y in pairs)
+    torch.testing.assert_close(item, other, rtol=2e-9, atol=0)
 
 
 def test_least_norms_in_p():
@@ -293,7 +293,7 @@ def test_least_norms_in_p():
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_an_instance_does_not_depend_on_its_batch(name):
-    """Eleven instances are two blocks of eight lanes, the second of them filled up."""
+    """Instances leave the batch one after the other."""
     X, Z, selected = spheres(4, 5, 6, range(11))
     together = solve_svm(X, Z, selected, norm=name)
     assert together.status == (SvmStatus.solved,) * 11
@@ -303,13 +303,13 @@ def test_an_instance_does_not_depend_on_its_batch(name):
 
 
 @pytest.mark.parametrize("name", OTHERS)
-@pytest.mark.parametrize("in_lanes", [True, False])
-def test_the_method_needs_no_other_on_ordinary_instances(name, in_lanes, monkeypatch):
-    """Neither eight instances at a time nor one after the other, by BLAS and growing rows."""
+@pytest.mark.parametrize("in_batch", [True, False])
+def test_the_method_needs_no_other_on_ordinary_instances(name, in_batch, monkeypatch):
+    """Neither all instances together nor one after the other, by growing rows."""
     problem = single_token(*spheres(4, 5, 6, range(11)))
     start = least_norm(problem)
     monkeypatch.setattr(solver, "POLISHED", 0)
-    if in_lanes:
+    if in_batch:
         W, a = solver.followed(problem, start.W, start.multipliers, norm_of(name))
     else:
         W, a, _ = constraint_generation(problem, norm_of(name))

@@ -39,8 +39,11 @@ def test_right_hand_sides_over_six_decades(norm, signs, M):
     b = b * torch.where(torch.arange(14) % 3 == 0, signs, 1)
     W = torch.from_numpy(rng.standard_normal((6, 1, 4, 3)))
     A = A * (A * W).sum((2, 3), keepdim=True).sign()  # feasible: W has positive margins
-    equalities = (C - (C * W).sum((2, 3), keepdim=True) * W / W.square().sum((2, 3), keepdim=True),
-                  0 * e) if M else None  # fmt: skip
+    equalities = (
+        (C - (C * W).sum((2, 3), keepdim=True) * W / W.square().sum((2, 3), keepdim=True), 0 * e)
+        if M
+        else None
+    )
     solution = solve_least_norm(A, b, norm, equalities)
     assert set(solution.status) == {"solved"}
     assert (solution.duality_gap <= 1e-9).all()

@@ -41,15 +41,6 @@ def test_reference_values(shape, records, name, key):
 
 
 @both_norms
-def test_no_constraint(name):
-    X, Z, selected = gaussian(3, 1, 4, 2, seed=3)
-    solution = solve_svm(X, Z, selected, norm=name)
-    assert solution.status == (SvmStatus.unconstrained,) * 2
-    assert (solution.W == 0).all()
-    assert (solution.objective == 0).all()
-
-
-@both_norms
 def test_gen_svm_infeasible_twin(name):
     X, Z, _ = gaussian(2, 4, 5, 2, seed=9)
     attended = torch.zeros(2, 2, 4, dtype=torch.bool)
@@ -81,9 +72,9 @@ def test_dependent_equalities(name):
 def test_published_rank():
     X, Z, selected = spheres(5, 5, 2, range(2))
     problem = single_token(X, Z, selected)
-    found = solutions(problem, "frobenius")
-    assert [published_rank(one.W) for one in found] == [2, 1]  # the second is infeasible
-    assert found[1].status == SvmStatus.infeasible
+    solution = solutions(problem, "frobenius")
+    assert [published_rank(item.W) for item in solution] == [2, 1]  # the second is infeasible
+    assert solution[1].status == SvmStatus.infeasible
 
 
 def test_rank_bound_bounds_the_numerical_rank():

@@ -18,30 +18,30 @@ def powers(rng: np.random.Generator, *shape: int, most: int = 40) -> torch.Tenso
     return torch.from_numpy(np.exp2(rng.integers(-most, most + 1, shape)))
 
 
-def assert_same(found, base, size, rows=1.0, digits=None) -> None:
+def assert_same(solution, base, size, rows=1.0, digits=None) -> None:
     """Assert that a solution is another one times `size`, in rows times `rows`.
 
     To the last bit, or to a relative 10^-digits.
     """
-    assert found.status == base.status
-    certificates = found.certificate, base.certificate
+    assert solution.status == base.status
+    certificates = solution.certificate, base.certificate
     pairs = [
-        (getattr(found, name), size * getattr(base, name))
+        (getattr(solution, name), size * getattr(base, name))
         for name in ("W", "objective", "lower_bound", "sigma")
     ]
     solved = torch.tensor([status == "solved" for status in base.status])
     if isinstance(rows, float):
         rows = torch.full_like(certificates[1].multipliers, rows)
-    told = solved[:, None] & ~base.problem.zero  # the multiplier of 0 >= h_k has no unit
+    message = solved[:, None] & ~base.problem.zero  # the multiplier of 0 >= h_k has no unit
     multipliers = certificates[0].multipliers * rows, certificates[1].multipliers
-    pairs.append(tuple(a[told] for a in multipliers))
+    pairs.append(tuple(a[message] for a in multipliers))
     if digits is not None and solved.all():
         for value, expected in pairs[1:3]:
             torch.testing.assert_close(value, expected, rtol=10.0**-digits, atol=0.0)
     if digits is not None:
         return
     pairs += [
-        (getattr(found, name), getattr(base, name))
+        (getattr(solution, name), getattr(base, name))
         for name in ("duality_gap", "kappa", "min_margin", "rank", "rank_bound", "support")
     ]
     pairs += [
@@ -137,8 +137,8 @@ def test_tokens_queries_and_margins_have_units_of_their_own(norm):
     for margins in (ones, small, small * (small == 1)):
         base = solve_svm(X, Z, selected, norm, margins=margins)
         assert base.status[:2] == ("solved", "solved")
-        found = solve_svm(tokens, queries, selected, norm, margins=c * rows * margins)
-        assert_same(found, base, c, rows)
+        solution = solve_svm(tokens, queries, selected, norm, margins=c * rows * margins)
+        assert_same(solution, base, c, rows)
     assert torch.equal(
         solve_svm(X, Z, selected, norm).W.nan_to_num(),
         solve_svm(X, Z, selected, norm, margins=ones).W.nan_to_num(),
@@ -147,8 +147,8 @@ def test_tokens_queries_and_margins_have_units_of_their_own(norm):
     z = 2.0**-11
     for ratio in (0.3, 1e3, torch.inf):
         base = solve_svm(X, Z, selected, norm, offsets=gamma, ratio=ratio)
-        found = solve_svm(x * X, z * Z, selected, norm, offsets=gamma, ratio=x * z * ratio)
-        assert_same(found, base, 1 / (x * z), x * z)
+        solution = solve_svm(x * X, z * Z, selected, norm, offsets=gamma, ratio=x * z * ratio)
+        assert_same(solution, base, 1 / (x * z), x * z)
 
 
 @every_norm
@@ -163,10 +163,10 @@ def test_gen_svm_and_a_bound_of_the_rank(norm):
         solve_gen_svm(X, Z, attended, logs, norm),
         strict=True,
     )
-    for found, base in pairs:
+    for solution, base in pairs:
         assert set(base.status) == {"solved"}
-        assert_same(found, base, 1 / (x * z), x * z)
-    found, base = (
+        assert_same(solution, base, 1 / (x * z), x * z)
+    solution, base = (
         solve_rank_constrained(*arrays, selected, 1) for arrays in ((x * X, z * Z), (X, Z))
     )
-    assert_same(found, base, 1 / (x * z), x * z)
+    assert_same(solution, base, 1 / (x * z), x * z)

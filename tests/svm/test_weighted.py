@@ -59,13 +59,13 @@ def weighted_svm(X, Z, selected, gamma, r, name):
 def test_an_independent_solver_finds_the_same(name, shape, r):
     X, Z, selected = (x.numpy() for x in spheres(*shape, range(2)))
     gamma = normal(2, shape[0], seed=1).numpy()
-    found = solve_svm(X, Z, selected, norm=name, offsets=gamma, ratio=r)
-    assert found.status == (SvmStatus.solved,) * 2
+    solution = solve_svm(X, Z, selected, norm=name, offsets=gamma, ratio=r)
+    assert solution.status == (SvmStatus.solved,) * 2
     for b in range(2):
         W, value = weighted_svm(X[b], Z[b], selected[b], gamma[b], r, name)
-        assert 1 / found.objective[b] == pytest.approx(value, rel=WORST[name])
+        assert 1 / solution.objective[b] == pytest.approx(value, rel=WORST[name])
         if name == "frobenius":
-            np.testing.assert_allclose(found.W[b] / found.objective[b], W, rtol=0, atol=1e-8)
+            np.testing.assert_allclose(solution.W[b] / solution.objective[b], W, rtol=0, atol=1e-8)
 
 
 @every_norm
@@ -78,16 +78,16 @@ def test_conditions_of_an_optimum_and_the_limits(name):
     assert torch.equal(none.W, plain.W)
     last = plain.objective
     for r in (0.1, 1.0, 1e9, math.inf):
-        found = solve_svm(X, Z, selected, norm=name, offsets=gamma, ratio=r)
-        assert found.status == (SvmStatus.solved,) * 4
-        assert (found.objective <= last * (1 + 1e-9)).all()
-        assert_optimal(found.problem.at(found.objective), found)
-        last = found.objective
+        solution = solve_svm(X, Z, selected, norm=name, offsets=gamma, ratio=r)
+        assert solution.status == (SvmStatus.solved,) * 4
+        assert (solution.objective <= last * (1 + 1e-9)).all()
+        assert_optimal(solution.problem.at_norm(solution.objective), solution)
+        last = solution.objective
     least = (gamma == gamma.amin(1, keepdim=True)).double().repeat_interleave(4, 1)
     relaxed = solve_svm(X, Z, selected, norm=name, margins=least)
-    assert torch.equal(relaxed.W, found.W)
+    assert torch.equal(relaxed.W, solution.W)
     very = solve_svm(X, Z, selected, norm=name, offsets=gamma, ratio=1e9)
-    torch.testing.assert_close(very.objective, found.objective, rtol=1e-9, atol=0)
+    torch.testing.assert_close(very.objective, solution.objective, rtol=1e-9, atol=0)
 
 
 @every_norm
@@ -98,8 +98,8 @@ def test_infeasible_twin(name):
     gamma = torch.tensor([0.0, 1.0, 2.0]).double().expand(2, 3)
     for r in (0.0, 0.01, 1e6, math.inf):
         ratio = torch.tensor([r, 0.0]).double()
-        found = solve_svm(X, Z, selected, norm=name, offsets=gamma, ratio=ratio)
-        assert_infeasible(found.problem.at(torch.inf), found)
+        solution = solve_svm(X, Z, selected, norm=name, offsets=gamma, ratio=ratio)
+        assert_infeasible(solution.problem.at_norm(torch.inf), solution)
         far = solve_svm(X[1], Z[1], selected[1], norm=name, offsets=gamma[1], ratio=r)
         expected = {0.0: "infeasible", 0.01: "undecided"}.get(r, "solved")
         assert far.status == expected
@@ -110,21 +110,21 @@ def test_invariances(name):
     """Offsets plus a constant; tokens and ratio times a number; an instance out of its batch."""
     X, Z, selected = spheres(4, 4, 6, range(3))
     gamma, r = normal(3, 4, seed=2), torch.tensor([0.2, 1.0, 30.0]).double()
-    found = solve_svm(X, Z, selected, norm=name, offsets=gamma, ratio=r)
-    assert found.status == (SvmStatus.solved,) * 3
-    torch.testing.assert_close(norm(found.W, name), found.objective, rtol=1e-12, atol=0)
-    assert margin_gap(7 * found.W, found).abs().max() <= 1e-9
+    solution = solve_svm(X, Z, selected, norm=name, offsets=gamma, ratio=r)
+    assert solution.status == (SvmStatus.solved,) * 3
+    torch.testing.assert_close(norm(solution.W, name), solution.objective, rtol=1e-12, atol=0)
+    assert margin_gap(7 * solution.W, solution).abs().max() <= 1e-9
     plain = solve_svm(X, Z, selected, norm=name).W
-    for other in (plain, normal(3, 6, 6), found.W + 1e-3 * normal(3, 6, 6, seed=1)):
-        assert (margin_gap(other, found) > 1e-6).all()
+    for other in (plain, normal(3, 6, 6), solution.W + 1e-3 * normal(3, 6, 6, seed=1)):
+        assert (margin_gap(other, solution) > 1e-6).all()
     powers = solve_svm(8 * X, Z / 2, selected, norm=name, offsets=gamma, ratio=4 * r)
-    assert torch.equal(powers.W, found.W / 4)
-    assert torch.equal(powers.lower_bound, found.lower_bound / 4)
+    assert torch.equal(powers.W, solution.W / 4)
+    assert torch.equal(powers.lower_bound, solution.lower_bound / 4)
     for (tokens, offsets, ratio), size in (((X, gamma + 3, r), 1), ((3 * X, gamma, 3 * r), 3)):
         other = solve_svm(tokens, Z, selected, norm=name, offsets=offsets, ratio=ratio)
-        torch.testing.assert_close(other.objective * size, found.objective, rtol=1e-9, atol=0)
+        torch.testing.assert_close(other.objective * size, solution.objective, rtol=1e-9, atol=0)
     alone = solve_svm(X[2], Z[2], selected[2], norm=name, offsets=gamma[2], ratio=r[2])
-    torch.testing.assert_close(alone.W, found.W[2], rtol=0, atol=1e-11)
+    torch.testing.assert_close(alone.W, solution.W[2], rtol=0, atol=1e-11)
 
 
 @every_norm
@@ -132,9 +132,9 @@ def test_given_margins(name):
     """With one row in each sample, a margin b is one of tokens that are 1 / b as far apart."""
     X, Z, selected = gaussian(4, 2, 6, 3, seed=3)
     b = torch.tensor([[0.5, 1.0, 2.0, 3.0]]).double().expand(3, 4)
-    found = solve_svm(X, Z, selected, norm=name, margins=b)
+    solution = solve_svm(X, Z, selected, norm=name, margins=b)
     same = solve_svm(X / b[..., None, None], Z, selected, norm=name)
-    torch.testing.assert_close(found.objective, same.objective, rtol=1e-9, atol=0)
+    torch.testing.assert_close(solution.objective, same.objective, rtol=1e-9, atol=0)
     for size in (1e-99, 1e99):
         far = solve_svm(X, Z, selected, norm=name, margins=size * b)
         torch.testing.assert_close(far.objective / size, same.objective, rtol=1e-9, atol=0)
@@ -151,11 +151,11 @@ def test_many_rows(name):
     mask = torch.ones(2, 6, 6, dtype=torch.bool)
     mask.scatter_(2, ((selected + 1) % 6)[..., None], False)
     for r in (0.5, math.inf):
-        given = {"offsets": gamma, "ratio": r, "mask": mask, "norm": name}
-        found = solve_svm(X, Z, selected, **given)
+        arguments = {"offsets": gamma, "ratio": r, "mask": mask, "norm": name}
+        solution = solve_svm(X, Z, selected, **arguments)
         method = partial(constraint_generation, norm=norm_of(name))
-        candidate = weighted(method, norm_of(name), found.problem)
-        again = certify(found.problem, candidate, name, 1e-9, 1e-6)
-        assert again.status == found.status == (SvmStatus.solved,) * 2
-        torch.testing.assert_close(again.certificate.upper, found.objective, rtol=2e-9, atol=0)
-    assert found.problem.inequality.equal(single_token(X, Z, selected, mask).inequality)
+        candidate = weighted(method, norm_of(name), solution.problem)
+        again = certify(solution.problem, candidate, name, 1e-9, 1e-6)
+        assert again.status == solution.status == (SvmStatus.solved,) * 2
+        torch.testing.assert_close(again.certificate.upper, solution.objective, rtol=2e-9, atol=0)
+    assert solution.problem.inequality.equal(single_token(X, Z, selected, mask).inequality)

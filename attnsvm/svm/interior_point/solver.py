@@ -47,7 +47,7 @@ def solve(problem: SvmProblem, norm: Norm) -> Candidate:
     index = (known & (margins.amin(dim=1) > 0)).nonzero()[:, 0]
     if index.numel():
         part = problem.take(index)
-        plain = least_norm(part.plain).W if part.slight.any() else start.W[index]
+        plain = least_norm(part.with_unit_rhs).W if part.small_rhs.any() else start.W[index]
         part, rows = part.first_rows(int(part.most_rows().max()))
         y = start.multipliers[index].gather(1, rows)
         near = followed(part, start.W[index], y, norm)
@@ -95,7 +95,7 @@ def rows_of(problem: SvmProblem, index: Tensor) -> Rows:
     kind = problem.kind[:, index, None]
     columns = {
         "h": problem.h[:, index, None],
-        "rhs_scale": problem.most[..., None],
+        "rhs_scale": problem.rhs_scale[..., None],
         "inequality": kind == INEQUALITY,
         "real": kind != PADDING,
     }
@@ -118,11 +118,11 @@ def in_turn(stages: Sequence[Norm], rows: Rows, W: Tensor, a: Tensor, gap: float
 def _held(problem: SvmProblem, W: Tensor, a: Tensor) -> SvmProblem:
     """Return the problem with equalities for active rows that do not scale W.
 
-    These are slight rows, and all where problems are not homogeneous. The slack of an active row is
-    less than the square of its multiplier, both relative: of two sides of a narrow slab both would
-    have a larger multiplier than slack.
+    These are rows of small right-hand sides, and all where problems are not homogeneous. The slack
+    of an active row is less than the square of its multiplier, both relative: of two sides of a
+    narrow slab both would have a larger multiplier than slack.
     """
-    rows = problem.inequality & (problem.slight | ~problem.homogeneous[:, None])
+    rows = problem.inequality & (problem.small_rhs | ~problem.homogeneous[:, None])
     if not rows.any():
         return problem
     weight = a * problem.scale
@@ -157,7 +157,7 @@ def improved(
 
     `plain` (B, d, d) has positive margins.
     """
-    W = problem.lifted(W, plain)
+    W = problem.with_clear_margins(W, plain)
     upper, lower = bounds(problem, W, a, norm)
     left = (~(upper <= (1 + CONVERGED_GAP) * lower)).nonzero()[:, 0].tolist()
     for b in each("instance", left):
@@ -165,7 +165,7 @@ def improved(
         part, near = problem.take(at).to("cpu"), plain[at].cpu()
         best = Best(*(x[at].cpu() for x in (W, a, upper, lower)))
         for V, y in others(part, best.W, best.a, norm):
-            V = part.lifted(V, near)
+            V = part.with_clear_margins(V, near)
             best = best.narrowed(V, y, *bounds(part, V, y, norm))
             if best.met(CONVERGED_GAP):
                 break
@@ -237,7 +237,7 @@ def _alone(problem: SvmProblem, norm: Norm) -> Candidate:
     if len(index):
         equality[index] = independent_equalities(problem.restrict(index))[0]
     working = equality | (problem.inequality[0] & (start.multipliers[0] != 0))
-    if not norm.path() or problem.slight.any():
+    if not norm.path() or problem.small_rhs.any():
         return grown(partial(solve, norm=norm), problem, working)
     part, size = _near_unit(problem, start.W)
     near = start._replace(W=start.W / size)
@@ -278,7 +278,7 @@ def _generated(
         W = restoring(_held(part, W, of_part))(W)
         a = torch.zeros_like(problem.h).index_copy(1, index, of_part)
         best = best.narrowed(W, a, *bounds(problem, W, a, norm))
-        relative = ((problem.margins(W) - problem.h) / problem.most)[0]
+        relative = ((problem.margins(W) - problem.h) / problem.rhs_scale)[0]
         if rough:  # W may be too long: the least margin of the working set counts as one
             least = torch.where(working & inequality, relative, torch.inf).amin()
             relative = relative - least.clamp(min=0.0)
