@@ -83,7 +83,7 @@ def labels(
         keys = rest
     word = notation.values if short else notation.label
     words = pd.Series("", index=table.index, dtype=object)
-    places = {"": (0,)} if table.empty else dict[str, tuple[int, ...]]()
+    places: dict[str, tuple[int, ...]] = {"": (0,)} if table.empty else {}
     for cell, part in groups(table, keys):
         name = word(axes, cell)
         words[part.index] = name
@@ -183,7 +183,7 @@ def curves(
         # seaborn 0.13 passes an argument that pandas 3 deprecates
         warnings.simplefilter("ignore", pd.errors.Pandas4Warning)
         plot.scale(**scales).theme(mpl.rcParams.find_all(THEME)).on(fig).plot()
-    grid = np.reshape(fig.axes, (len(rows), len(columns)))
+    grid = np.array(fig.axes, dtype=object).reshape(len(rows), len(columns))
     for (i, j), ax in np.ndenumerate(grid):
         panel = panels.get(columns[j], Panel())
         if rows_of(points, {"row": rows[i], "col": columns[j]}).empty:
@@ -196,7 +196,7 @@ def curves(
         _scale(ax, panel)
         _x_scale(ax, points[x], log_x, ticks or (() if x == "step" else table[x]))
     line = {"linestyle": "-" if joined else ""}
-    entries = {
+    entries: dict[str, Mapping[str, Any]] = {
         str(value): dict(zip(looks, look, strict=True)) | line
         for value, *look in zip(hues, *looks.values(), strict=True)
         if len(hues) > 1 and value

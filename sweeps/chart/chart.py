@@ -70,7 +70,8 @@ class Chart:
             fig = self.figure(pyplot.figure(dpi=NOTEBOOK_DPI, layout="constrained"))
             style.note(fig, [self.caption, *self.notes])
         panels = [ax for ax in fig.axes if ax.get_label() != "<colorbar>"]
-        return np.reshape(panels, (-1, panels[0].get_subplotspec().get_gridspec().ncols))  # type: ignore[union-attr]
+        columns = panels[0].get_subplotspec().get_gridspec().ncols  # type: ignore[union-attr]
+        return np.array(panels, dtype=object).reshape(-1, columns)
 
 
 def chart_of(tables: Tables, spec: ChartSpec, remarks: Sequence[str] = ()) -> Chart:

@@ -114,7 +114,11 @@ def figure(name: str, tables: Tables, axes: CellAxes) -> Figure:
     )
     fig = style.figure(style.PAGE, 0.75 + 0.2 * len(nodes))
     left, right = fig.subplots(1, 2, sharey=True, width_ratios=(1, 1.6))
-    look = {"linewidths": 1, "linecolor": "white", "cbar_kws": {"label": "softmax", "shrink": 0.6}}
+    look: Any = {
+        "linewidths": 1,
+        "linecolor": "white",
+        "cbar_kws": {"label": "softmax", "shrink": 0.6},
+    }
     names = [style.plain(token, 16) for token in nodes["token"]]
     heatmap(
         right,

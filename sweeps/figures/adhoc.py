@@ -39,7 +39,8 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     long = trials.melt([*by, "ok"], quantities, "quantity", "value")
     outcomes = statistics.counts(trials, [*by, "outcome"])
     total = outcomes.groupby(by, dropna=False)["count"].transform("sum") if by else len(trials)
-    low, high = statistics.wilson_interval(outcomes["count"], 0 * outcomes["count"] + total)
+    counted = outcomes.assign(total=total)[["count", "total"]].to_numpy()
+    low, high = statistics.wilson_interval(*counted.T)
     tables = {
         "outcomes": outcomes.assign(share=outcomes["count"] / total, low=low, high=high),
         "agreement": statistics.summaries(long, [*by, "quantity"], "value", "median"),

@@ -128,7 +128,7 @@ def _kinds(counts: pd.DataFrame, axes: CellAxes) -> pd.DataFrame:
     return counts.assign(kind=kind, variant=_variant(counts, axes))
 
 
-def _variant(table: pd.DataFrame, axes: CellAxes) -> "pd.Series[str]":
+def _variant(table: pd.DataFrame, axes: CellAxes) -> "pd.Series[Any]":
     """Return the label of each row's axes besides d: the published arithmetic comes first."""
     words = labels(axes, table, axes.besides("d"))
     return words.cat.reorder_categories(words.cat.categories[::-1])

@@ -28,14 +28,15 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     layers = ok.groupby(each, observed=True, dropna=False)["own"].median().reset_index()
     pairs = pd.DataFrame(_pairs(frames, ok, keys), columns=[*keys, "equal", "other"])
     first = trials[(trials["layer"] == 0) & (trials["attention_head"] == 0)]
+    measures: tuple[tuple[pd.DataFrame, str, statistics.Statistic], ...] = (
+        (layers, "own", "median"),
+        (pairs, "other", "median"),
+        (pairs, "equal", "mean"),
+        (first, "risk", "median"),
+    )
     parts = [
         statistics.summaries(rows, keys, name, statistic).assign(measure=name)
-        for rows, name, statistic in (
-            (layers, "own", "median"),
-            (pairs, "other", "median"),
-            (pairs, "equal", "mean"),
-            (first, "risk", "median"),
-        )
+        for rows, name, statistic in measures
     ]
     return {
         "heads": pd.concat(parts, ignore_index=True),

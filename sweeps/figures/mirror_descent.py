@@ -62,7 +62,7 @@ def _divergences(frames: SweepFrames, keys: Sequence[str]) -> pd.DataFrame:
     parts: list[pd.DataFrame] = []
     for _, cells in certified(frames).groupby(apart, dropna=False, sort=True):
         runs = [
-            (part.iloc[0][list(keys)].to_dict(), arrays)
+            (dict(zip(keys, part.iloc[0][list(keys)], strict=True)), arrays)
             for run, part in cells.groupby("run", sort=False)
             if (arrays := _with_path(frames, run, part)) and part["p"].notna().all()
         ]

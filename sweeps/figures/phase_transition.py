@@ -64,7 +64,7 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
 
 def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
     """Return the d of one half and maps of the shares, over T at each n, and over n at each T."""
-    table, figures, maps = tables["phase_transition"], {}, list[Drawing]()
+    table, figures, maps = tables["phase_transition"], dict[str, Any](), list[Drawing]()
     for axis, fixed in AXES.items():
         planes = _planes(table, axis)
         if len(planes) or not figures:
@@ -86,7 +86,7 @@ def _planes(table: pd.DataFrame, axis: str) -> pd.DataFrame:
 
 def _promised(table: pd.DataFrame) -> "pd.Series[Any]":
     """Return max(T - 1, n), from which d on Theorem 1 promises a feasible SVM."""
-    return np.maximum(table["T"] - 1, table["n"])
+    return table["n"].clip(lower=table["T"] - 1)
 
 
 def _halfway(axis: str, tables: Tables, axes: CellAxes) -> Figure:

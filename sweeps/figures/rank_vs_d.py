@@ -95,11 +95,11 @@ INSTANCES = {"certified": _certified, "published": _published}
 
 def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
     """Return the ranks where n varies, where T does, and the shares without a solution."""
+    known = [roles for roles in FIGURES.values() if len(_panels(tables["rank_vs_d"], axes, *roles))]
     figures = {
         f"rank_vs_d{kind}{end}": partial(figure, roles)
         for kind, figure in {"": _ranks, "_infeasible": _shares}.items()
-        for end, roles in FIGURES.items()
-        if len(_panels(tables["rank_vs_d"], axes, *roles))
+        for end, roles in zip(FIGURES, known, strict=False)  # the first one has the plain name
     }
     return paged(
         figures, tables, axes, remarks, notes=_small_print, inner=X, cells="rank_vs_d", counts=""

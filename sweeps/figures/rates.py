@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -152,7 +153,10 @@ def _laws(local: pd.DataFrame, by: list[str]) -> pd.DataFrame:
 
 def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
     """Return the curves over the norm of W, and over the steps."""
-    figures = {"rates": _over_norm, "rates_steps": partial(_figure, "step", [*QUANTITIES])}
+    figures: dict[str, Any] = {
+        "rates": _over_norm,
+        "rates_steps": partial(_figure, "step", [*QUANTITIES]),
+    }
     return paged(figures, tables, axes, remarks, notes=notes, room=MOST_CURVES)
 
 

@@ -177,7 +177,7 @@ def _scenes(tables: Tables, step: float | None = None) -> Figure:
             _panel(ax, shown, colours, step)
         ax.set_ylabel("second coordinate" if j == 0 else "")
     ink: dict[str, Any] = {"color": style.INK, "linestyle": ""}
-    keys = {
+    keys: dict[str, dict[str, Any]] = {
         f"sample {k + 1}": {"color": c, "marker": style.MARKERS[k % 7]} for k, c in colours.items()
     }
     keys |= {RAYS[norm]: ink | {"linestyle": dash} for norm, dash in DASHES.items()}
@@ -209,7 +209,7 @@ def _panel(ax: Axes, parts: Tables, colours: Mapping[Any, str], step: float | No
             part["x"],
             part["y"],
             s=24 if step is None else 8 + 90 * share,
-            marker=style.MARKERS[int(i) % 7],
+            marker=style.MARKERS[[*colours].index(i) % 7],
             edgecolors=colour,
             facecolors=np.where(filled, colour, "white"),
             linewidths=1.2,
