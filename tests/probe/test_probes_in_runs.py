@@ -124,9 +124,6 @@ def _plugin(run, where, given, package="mine"):
 ODD = {
     "probes that are a number": lambda run: run["config"].update(probe=5),
     "a probe without fields": lambda run: _plugin(run, ["probe", "sharp"], 5, "None"),
-    "a field that is no word": lambda run: _plugin(
-        run, ["optimizer"], {"_target_": "mine.W", "\n\x1b[2J": 1}),
-    "control characters": lambda run: run["probes"]["rank_stable"].update(unit="\x1b[2J"),
     "a field too many": lambda run: run["config"]["probe"]["rank"].update(x=1),
     "a value out of range": lambda run: run["config"]["probe"]["rank"].update(threshold=3.0),
 }  # fmt: skip

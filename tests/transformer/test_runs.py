@@ -115,7 +115,7 @@ FORGERIES = {
     "flat": (lambda f: f.cell("flat", False), "flat"),
     "convergence": (lambda f: f.cell("convergence", "not_local"), "convergence"),
     "correlation": (lambda f: f.cell("one_minus_corr_frobenius", 1e-5), "one_minus_corr_frobenius"),
-    "head of a row": (lambda f: f.cell("attention_head", 1), "twice"),
+    "head of a row": (lambda f: f.cell("attention_head", 1), "in order"),
     "first risk": (lambda f: f.curve("risk", 0, lambda risk: risk + 1e-6), "risk"),
 }  # fmt: skip
 
@@ -152,7 +152,7 @@ def longer(name, *at):
 JOINT_FORGERIES = {
     "values": (longer("network_V", 0, 1), "network_V"),
     "first matrix of an MLP": (longer("network_M1", 0), "network_M1"),
-    "head": (longer("network_head_v"), "risk"),
+    "head": (longer("network_head_v"), "network_head_v"),
     "without head": (lambda f: f.arrays.pop("network_head_v"), "missing: network_head_v"),
     "one too many": (
         lambda f: f.arrays.update(network_head_u=f.arrays["network_head_v"]), "too many",
