@@ -99,8 +99,9 @@ class Rerun(Stages):
 
 def places(arrays: Mapping[str, Array], key: Mapping[str, Any] | pd.DataFrame) -> NDArray[np.intp]:
     """Return where the arrays have the rows of this key; -1 where they do not."""
-    stored = [np.asarray(arrays[name]) for name in ("seeds", *list(key)[1:])]
-    rows = [np.asarray(key[name]) for name in key]
+    names = [str(name) for name in key]
+    stored = [np.asarray(arrays[name]) for name in ("seeds", *names[1:])]
+    rows = [np.asarray(key[name]) for name in names]
     return pd.MultiIndex.from_arrays(stored).get_indexer(pd.MultiIndex.from_arrays(rows))
 
 

@@ -275,7 +275,7 @@ def test_a_number_that_rounding_decides_is_compared_up_to_rounding(tmp_path):
 
 def test_another_solution_of_an_svm_is_proved_and_used(tmp_path):
     """One that a solver might find here: W is longer by less than the gap that is allowed."""
-    longer, name = 1 + 1e-8, "frobenius"
+    longer, name = 1 + 5e-9, "frobenius"
     forged = genuine("top")
     forged.config("svm", "gap", value=1e-6)
     forged.array(f"{name}_W", lambda W: W * longer)
