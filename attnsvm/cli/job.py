@@ -15,7 +15,7 @@ from attnsvm.cli.signals import hand_on, interruptible
 from attnsvm.config import ConfigError, RunConfig
 from attnsvm.config.groups import one_layer_problems
 from attnsvm.display.pace import doing
-from attnsvm.record.folder import beside, replace_by_complete, write, write_failure
+from attnsvm.record.folder import replace_by_complete, replacement_folder, write, write_failure
 from attnsvm.record.provenance import provenance
 from attnsvm.record.schema import RunRecord
 from attnsvm.record.state import refuse_kept, refuse_obstacle
@@ -93,7 +93,7 @@ class _Run:
 
                 torch.set_num_threads(int(os.environ.get("SLURM_CPUS_PER_TASK", "1")))
             parts = _told(experiment.parts(self.config), self.config)
-            place = beside(self.folder) if again else self.folder
+            place = replacement_folder(self.folder) if again else self.folder
             write(place, parts, self.origin)
             replace_by_complete(self.folder)
         except (Exception, SystemExit) as error:  # not submitit's exit, which occurs in `hand_on`

@@ -107,10 +107,12 @@ TRIAL_COLUMNS = (
     SEED,
     *DECLARED["trials"],
     *MEASURED,
-    *(one.of(norm) for norm in NORMS for one in DECLARED["published"]),
-    *(one.of(norm) for norm in NORMS for one in DECLARED["svm"]),
+    *(entry.of(norm) for norm in NORMS for entry in DECLARED["published"]),
+    *(entry.of(norm) for norm in NORMS for entry in DECLARED["svm"]),
 )
-WORDS = {one.name: one.allowed.words for one in TRIAL_COLUMNS if isinstance(one.allowed, OneOf)}
+WORDS = {
+    entry.name: entry.allowed.words for entry in TRIAL_COLUMNS if isinstance(entry.allowed, OneOf)
+}
 """Column of words -> the words that it can hold."""
 
 HISTORY_COLUMNS = (SEED, *DECLARED["history"])
@@ -127,7 +129,7 @@ RUN_COLUMNS = DECLARED["runs"]
 def key_columns(names: Iterable[Any]) -> list[str]:
     """Return which of these columns tell apart the rows of trials: instances, or their heads."""
     names = set(names)
-    return ["seed", *(one.name for one in LAYER_KEY if one.name in names)]
+    return ["seed", *(entry.name for entry in LAYER_KEY if entry.name in names)]
 
 
 # --- columns that not every record has ------------------------------------------------------------
@@ -136,7 +138,7 @@ def key_columns(names: Iterable[Any]) -> list[str]:
 def norm_columns(norms: Iterable[str]) -> tuple[Column, ...]:
     """Return the columns of trials of norms other than Frobenius and nuclear."""
     columns = (*DECLARED["svm"], DECLARED["norm"][0])
-    return tuple(one.of(norm) for norm in norms if norm not in NORMS for one in columns)
+    return tuple(entry.of(norm) for norm in norms if norm not in NORMS for entry in columns)
 
 
 def svmeq_name(norm: str) -> str:
@@ -145,7 +147,10 @@ def svmeq_name(norm: str) -> str:
 
 
 LAW_QUANTITIES = tuple(
-    one for table in ("law", "joint") for one in DECLARED[table] if one.name.startswith("one_")
+    entry
+    for table in ("law", "joint")
+    for entry in DECLARED[table]
+    if entry.name.startswith("one_")
 )
 """Quantities of the history of a run with a law of joint training, or of those of one layer."""
 
@@ -158,18 +163,18 @@ def hypothesis_columns(names: Iterable[str]) -> tuple[Column, ...]:
 def probe_columns(quantities: Mapping[str, Quantity]) -> tuple[Column, ...]:
     """Return the columns of trials that the `quantities` of probes, by column, add."""
     fixed = (*TRIAL_COLUMNS, *HISTORY_COLUMNS, *QUANTITIES, *LAYER_COLUMNS)
-    for name in {*HYPOTHESES, *(one.name for one in fixed)} & set(quantities):
+    for name in {*HYPOTHESES, *(entry.name for entry in fixed)} & set(quantities):
         raise ConfigError(f"probe: its column {name} must have another name, every record has one")
     return tuple(
-        column(name, "number", "probe", one.meaning, one.unit, one.allowed)
-        for name, one in quantities.items()
+        column(name, "number", "probe", entry.meaning, entry.unit, entry.allowed)
+        for name, entry in quantities.items()
     )
 
 
 def columns_digest(config: Mapping[str, Any], probes: Mapping[str, Mapping[str, str]]) -> str:
     """Return the sha256 (12 digits) of the names of all columns and quantities of a run."""
     columns = *TRIAL_COLUMNS, *HISTORY_COLUMNS, *QUANTITIES, *further_columns(config, probes)
-    return hashlib.sha256(" ".join(one.name for one in columns).encode()).hexdigest()[:12]
+    return hashlib.sha256(" ".join(entry.name for entry in columns).encode()).hexdigest()[:12]
 
 
 def further_columns(
@@ -186,10 +191,10 @@ def further_columns(
     return (
         *norm_columns(norms),
         *(
-            one.of(norm)
+            entry.of(norm)
             for norm in (norms if several else ())
             # of frobenius every record has `one_minus_corr_svmeq`
-            for one in ((factor,) if norm == "frobenius" else (factor, correlation))
+            for entry in ((factor,) if norm == "frobenius" else (factor, correlation))
         ),
         *(DECLARED["scc"] if tokens == "scc" else ()),
         *(DECLARED["joint"] if tokens == "top" and joint else ()),
@@ -197,6 +202,9 @@ def further_columns(
         *hypothesis_columns(config["hypotheses"]),
         *(LAYER_COLUMNS if layers else ()),
         *probe_columns(
-            {name: Quantity(one["meaning"], one["unit"]) for name, one in sorted(probes.items())}
+            {
+                name: Quantity(entry["meaning"], entry["unit"])
+                for name, entry in sorted(probes.items())
+            }
         ),
     )

@@ -52,7 +52,7 @@ def table_writer(
     types of every part; the meaning and unit of `columns` are stored with them.
     """
     plain = pa.Schema.from_pandas(like.iloc[:0], preserve_index=False)
-    known = {one.name: {"meaning": one.meaning, "unit": one.unit} for one in columns}
+    known = {column.name: {"meaning": column.meaning, "unit": column.unit} for column in columns}
     fields = [field.with_metadata(known.get(field.name)) for field in plain]
     schema = pa.schema(fields, plain.metadata)
     writer = pq.ParquetWriter(stream, schema, write_page_checksum=True)
@@ -162,7 +162,7 @@ def write(folder: Path, parts: Iterable[RunRecord], origin: Mapping[str, Any]) -
     files.write_json(folder / RUN_FILE, {**origin, **outcome})
 
 
-def beside(folder: Path) -> Path:
+def replacement_folder(folder: Path) -> Path:
     """Return a new folder in that of a run, for the record that is to replace the one there.
 
     FileExistsError if something else than a folder lies in its place.

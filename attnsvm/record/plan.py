@@ -22,7 +22,7 @@ from attnsvm.record.files import (
     write_atomically,
     write_json,
 )
-from attnsvm.record.run import PLAIN, RUN_FILE, holds, is_of
+from attnsvm.record.run import RUN_FILE, is_of
 from attnsvm.record.state import (
     FINISHED,
     KEPT,
@@ -79,10 +79,10 @@ def write_plan(
     if (kind := kind_of(folder / PLAN_FILE)) not in ("a file", "nothing"):
         raise CorruptRecordError(f"{folder / PLAN_FILE}: is {kind}; must be a file")
     folder.mkdir(parents=True, exist_ok=True)
-    given = fields or {}
-    items = [set(one.items()) for one in given.values()]
+    of_runs = fields or {}
+    items = [set(values.items()) for values in of_runs.values()]
     shared = dict(set.intersection(*items)) if items else {}
-    own = {run: dict(one.items() - shared.items()) for run, one in given.items()}
+    own = {run: dict(values.items() - shared.items()) for run, values in of_runs.items()}
     content = {"command": sys.argv[1:], "runs": cells, "fields": {"shared": shared, "own": own}}
     try:
         write_json(folder / PLAN_FILE, content)
@@ -118,17 +118,17 @@ def begin_sweep(
         link_latest(folder)
         for below in (folder, folder / "figures", folder / "tables"):
             remove_orphans(below)
-    found = {name: run_state(folder / name) for name in cells}
-    for name, state in found.items():
+    current = {name: run_state(folder / name) for name in cells}
+    for name, state in current.items():
         if state.finished:
             tidy(folder / name)
         elif state.state in KEPT:
             log.error("%s: %s: %s; nothing is replaced", name, state.state, state.reason)
-    counted = Counter(state.state for state in found.values())
+    counted = Counter(state.state for state in current.values())
     counts = ", ".join(f"{n} {state}" for state, n in sorted(counted.items()))
     log.info("%d runs: %s in %s", len(cells), counts, folder)
     kept = {*KEPT, "running"} - ({"stale"} if rerun else set())
-    return {name: cell for name, cell in cells.items() if found[name].state not in kept}
+    return {name: cell for name, cell in cells.items() if current[name].state not in kept}
 
 
 def names_on_record(
@@ -169,21 +169,21 @@ def link_latest(folder: Path, here: Path = Path()) -> None:
     try:
         latest.parent.mkdir(exist_ok=True)
         target = os.path.relpath(folder.resolve(), latest.parent.resolve())
-        with tempfile.TemporaryDirectory(dir=latest.parent, prefix=".latest.") as beside:
-            link = Path(beside, "link")
+        with tempfile.TemporaryDirectory(dir=latest.parent, prefix=".latest.") as place:
+            link = Path(place, "link")
             link.symlink_to(target)
             os.replace(link, latest)
     except OSError as error:  # a folder of that name, or a current folder that is read-only
         log.warning("%s: cannot be made a link to %s (%s)", latest, folder, error.strerror)
 
 
-def or_latest(given: Path | None) -> Path:
+def or_latest(folder: Path | None) -> Path:
     """Return a folder that a command was given, else that of the last run or sweep, and say it."""
-    if given is not None or not LATEST.exists():
-        return given or LATEST
-    found = Path(os.path.relpath(LATEST.resolve()))
-    sys.stderr.write(f"{LATEST}: {shortened(found)}\n")
-    return found
+    if folder is not None or not LATEST.exists():
+        return folder or LATEST
+    latest = Path(os.path.relpath(LATEST.resolve()))
+    sys.stderr.write(f"{LATEST}: {shortened(latest)}\n")
+    return latest
 
 
 def read_plan(directory: Path) -> Plan:
@@ -198,32 +198,22 @@ def read_plan(directory: Path) -> Plan:
             content = read_json(path)
     except (FileNotFoundError, NotADirectoryError):
         return Plan()
-    runs, command = content.get("runs"), content.get("command")
-    if not (isinstance(runs, dict) and runs and all(holds(v, list[str]) for v in runs.values())):
-        raise CorruptRecordError(f"{path}: runs: must be lists of overrides by folder name")
-    if len(runs) > MAX_RUNS:
-        raise CorruptRecordError(f"{path}: has {len(runs)} runs; must have at most {MAX_RUNS}")
-    for name in runs:
-        outside = name in ("", ".", "..") or name != Path(name).name
-        if outside or "\0" in name or len(name.encode()) > 255:
+    try:
+        plan = Plan(dict(content["runs"]), _fields(content.get("fields")), content.get("command"))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CorruptRecordError(f"{path}: {error!r}: must have runs by folder name") from error
+    for name in plan.runs:
+        if name in ("", ".", "..") or name != Path(name).name:
             message = shortened(repr(name), 60)
             raise CorruptRecordError(f"{path}: {message} must be the name of a folder beside it")
-    if not holds(command, list[str] | None):
-        raise CorruptRecordError(f"{path}: command: must be a list of words")
-    return Plan(runs, _fields(content.get("fields"), path), command)
+    return plan
 
 
-def _fields(given: Any, path: Path) -> dict[str, dict[str, Any]]:
+def _fields(factored: Mapping[str, Any] | None) -> dict[str, dict[str, Any]]:
     """Return folder name -> fields of the config of every run, from the factored form."""
-    match given:
-        case None:
-            return {}
-        case {"shared": dict(shared), "own": dict(own)}:
-            parts = [shared, *own.values()]
-            sound, counts = holds(parts, list[dict[str, PLAIN]]), ("trials", "seed")
-            if sound and all(holds(part.get(key, 0), int) for part in parts for key in counts):
-                return {name: {**shared, **rest} for name, rest in own.items()}
-    raise CorruptRecordError(f"{path}: fields: must be words and numbers by field")
+    if factored is None:
+        return {}
+    return {name: {**factored["shared"], **own} for name, own in factored["own"].items()}
 
 
 def recorded(directory: Path) -> list[Path]:
@@ -232,7 +222,7 @@ def recorded(directory: Path) -> list[Path]:
         folders = sorted(directory.iterdir())
     except (FileNotFoundError, NotADirectoryError):
         return []
-    return [one for one in folders if one.is_dir() and kind_of(one / RUN_FILE) != "nothing"]
+    return [path for path in folders if path.is_dir() and kind_of(path / RUN_FILE) != "nothing"]
 
 
 @dataclass(frozen=True)
@@ -269,6 +259,6 @@ def sweep_folder(directory: Path) -> SweepFolder:
 
 def states(directory: Path) -> dict[str, RunState]:
     """Return the state of every run of `sweep_folder`, and that of its plan if it is damaged."""
-    found = sweep_folder(directory)
-    damaged = {PLAN_FILE: found.damage} if found.damage else {}
-    return damaged | {run.name: run_state(run) for run in sorted(found.runs)}
+    current = sweep_folder(directory)
+    damaged = {PLAN_FILE: current.damage} if current.damage else {}
+    return damaged | {run.name: run_state(run) for run in sorted(current.runs)}

@@ -3,7 +3,7 @@
 import importlib.metadata
 import os
 import platform
-import re
+import subprocess
 import time
 from functools import cache
 from pathlib import Path
@@ -21,7 +21,6 @@ SLURM = {
     "cpus": "SLURM_CPUS_PER_TASK",
     "gpus": "SLURM_STEP_GPUS",
 }
-COMMIT = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 PACKAGES = ("torch", "numpy", "scipy", "cvxpy", "hydra-core", "pandas", "pyarrow")
 
 
@@ -64,32 +63,11 @@ def _versions() -> dict[str, str]:
 def git_revision(folder: Path) -> str | None:
     """Return the commit checked out in the git repository that contains `folder`, or None.
 
-    It is read from git's files, so that no program from the environment and no hook or filter of
-    the repository is run. The digest `code` shows whether the sources differ from the commit.
+    None too where git is not installed. The digest `code` shows whether the sources differ from it.
     """
-    for parent in (folder, *folder.parents):
-        git = parent / ".git"
-        try:
-            if git.is_file():  # a worktree: "gitdir: PATH"
-                git = parent / git.read_text().removeprefix("gitdir:").strip()
-            if (git / "HEAD").is_file():
-                return _commit(git)
-        except (OSError, UnicodeDecodeError):
-            return None
-    return None
-
-
-def _commit(git: Path) -> str | None:
-    """Return the commit of HEAD in the repository's folder `git`."""
-    head = (git / "HEAD").read_text().strip()
-    if head.startswith("ref:"):
-        name = head.removeprefix("ref:").strip()
-        shared = git / "commondir"  # of a worktree
-        common = git / shared.read_text().strip() if shared.exists() else git
-        packed = common / "packed-refs"
-        lines = packed.read_text().splitlines() if packed.exists() else []
-        files = (place / name for place in (git, common) if (place / name).is_file())
-        found = [*(path.read_text().strip() for path in files),
-                 *(line.split()[0] for line in lines if line.endswith(f" {name}")), ""]  # fmt: skip
-        head = found[0]
-    return head if COMMIT.fullmatch(head) else None
+    command = ["git", "-C", str(folder), "rev-parse", "--verify", "HEAD"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip()

@@ -168,20 +168,20 @@ def run_state(folder: Path, verify: bool = True) -> RunState:
     if (kind := kind_of(folder)) not in FOLDER_OR_NOTHING:
         hidden = kind == "out of reach"
         return RunState("unreadable" if hidden else "corrupt", obstacle(folder))
-    found = _on_record(folder, verify)
+    current = _on_record(folder, verify)
     try:
-        if found.state in KEPT or (lock := holder(folder)) is None:
-            return found
+        if current.state in KEPT or (lock := holder(folder)) is None:
+            return current
     except CorruptRecordError as error:
-        return RunState("corrupt", shortened(error), found.run)
+        return RunState("corrupt", shortened(error), current.run)
     except NoLocksError as error:
         return RunState("running", f"whether it still runs cannot be known: {error.strerror}")
     owner, lives = lock
     if lives:
-        return RunState("running", owner, found.run)
+        return RunState("running", owner, current.run)
     if (finished := _on_record(folder, verify)).finished:  # it finished since the first test
         return finished
-    return RunState("lost", f"{owner}: gone without a record", found.run)
+    return RunState("lost", f"{owner}: gone without a record", current.run)
 
 
 def _on_record(folder: Path, verify: bool) -> RunState:
@@ -246,16 +246,16 @@ def refuse_obstacle(folder: Path) -> None:
         raise CorruptRecordError(message)
 
 
-def refuse_kept(folder: Path, found: RunState, config: RunConfig) -> None:
+def refuse_kept(folder: Path, current: RunState, config: RunConfig) -> None:
     """Raise where `folder` has a record, in the state `found`, that a run must not replace.
 
     OtherRunError for that of another run than the one of `config`; OtherVersionError or
     UnreadableError for one that cannot be used here or now.
     """
-    whole = found.finished or found.state == "corrupt"
-    if found.run and whole and not is_of(found.run, config):
+    whole = current.finished or current.state == "corrupt"
+    if current.run and whole and not is_of(current.run, config):
         must = "must be a folder without one: its config, its files or its plug-ins are others"
         raise OtherRunError(f"{folder}: holds the record of another run; {must}")
-    if found.state in KEPT and not found.finished:
+    if current.state in KEPT and not current.finished:
         kinds = {kind.state: kind for kind in (OtherRunError, OtherVersionError, UnreadableError)}
-        raise kinds[found.state](f"{folder}: {found.reason}; {MEANINGS['next'][found.state]}")
+        raise kinds[current.state](f"{folder}: {current.reason}; {MEANINGS['next'][current.state]}")

@@ -11,7 +11,9 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import nullcontext
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import nullcontext, suppress
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -98,19 +100,20 @@ def _verified(directory: Path, instances: int | None) -> int:
 def _proofs(folders: Sequence[Path], instances: int | None, size: int) -> Iterator[RunProof | str]:
     """Yield the proof of each run, or what is corrupt: of many runs in a process for each core."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-    workers = min(cores, len(folders), size // INSTANCES_EACH)
-    arguments = folders, [instances] * len(folders)
-    if workers <= 1:
-        yield from map(_proof, *arguments)
-        return
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # of these processes, which share the cores
-    with ProcessPoolExecutor(
-        workers,
-        get_context("spawn"),  # not forked: torch has threads
-        initializer=signal.signal,
-        initargs=(signal.SIGINT, signal.SIG_IGN),  # Ctrl-C is for this process
-    ) as pool:
-        yield from pool.map(_proof, *arguments)
+    done, prove_run = 0, partial(_proof, instances=instances)
+    if (workers := min(cores, len(folders), size // INSTANCES_EACH)) > 1:
+        os.environ.setdefault("OMP_NUM_THREADS", "1")  # of these processes, which share the cores
+        pool = ProcessPoolExecutor(
+            workers,
+            get_context("spawn"),  # not forked: torch has threads
+            initializer=signal.signal,
+            initargs=(signal.SIGINT, signal.SIG_IGN),  # Ctrl-C is for this process
+        )
+        with suppress(BrokenProcessPool), pool:  # of one without memory: the rest is proved here
+            for proof in pool.map(prove_run, folders):
+                yield proof
+                done += 1
+    yield from map(prove_run, folders[done:])
 
 
 def _proof(folder: Path, instances: int | None) -> RunProof | str:

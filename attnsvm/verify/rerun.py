@@ -97,10 +97,11 @@ class Rerun(Stages):
         return replace(solution, **fields)
 
 
-def places(arrays: Mapping[str, Array], key: Mapping[str, Any]) -> NDArray[np.intp]:
+def places(arrays: Mapping[str, Array], key: Mapping[str, Any] | pd.DataFrame) -> NDArray[np.intp]:
     """Return where the arrays have the rows of this key; -1 where they do not."""
-    stored = [np.asarray(arrays[name]) for name in ("seeds", *list(key)[1:])]
-    rows = [np.asarray(key[name]) for name in key]
+    names = [str(name) for name in key]
+    stored = [np.asarray(arrays[name]) for name in ("seeds", *names[1:])]
+    rows = [np.asarray(key[name]) for name in names]
     return pd.MultiIndex.from_arrays(stored).get_indexer(pd.MultiIndex.from_arrays(rows))
 
 
@@ -343,12 +344,12 @@ def _beyond(
 
 def _rows(holds: Array) -> Array:
     """Return in which rows anything holds, (N,)."""
-    return holds.reshape(len(holds), -1).any(1)
+    return np.asarray(holds.reshape(len(holds), -1).any(1))
 
 
 def _seeds(seeds: Sequence[int], masks: Iterable[Array]) -> set[int]:
     """Return the seeds of rows in which any of the masks holds."""
-    return {seeds[row] for mask in masks for row in np.flatnonzero(_rows(mask))}
+    return {seeds[row] for mask in masks for row in np.flatnonzero(_rows(mask)).tolist()}
 
 
 def _reason(name: str, stated: Any, value: Any) -> str:

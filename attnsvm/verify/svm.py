@@ -236,7 +236,7 @@ def _check_rank(stored: StoredSvm) -> None:
     A bound may leave a nuclear one undecided, too (`SvmSolution.rank`).
     """
     require(stored.rank < 0 or stored.duality_gap <= 1e-8, "a rank is stated without a gap of 1e-8")
-    sigma = np.linalg.svd(stored.W, compute_uv=False)
+    sigma = np.asarray(np.linalg.svd(stored.W, compute_uv=False), dtype=np.float64)
     above = sigma[stored.max_rank :] > stored.rank_tolerance * sigma[0] * (1 + 1e-12)
     require(stored.max_rank is None or not above.any(), f"its rank is more than {stored.max_rank}")
     rank = _clear_rank(stored, sigma)

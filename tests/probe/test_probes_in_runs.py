@@ -109,8 +109,6 @@ def of_plug_in(run, **fields):
 ODD = {
     "probes that are a number": lambda run: run["config"].update(probe=5),
     "a probe without fields": lambda run: run["config"]["probe"].update(sharp=5),
-    "a field that is no word": lambda run: of_plug_in(run, **{"\n\x1b[2J": 1}),
-    "control characters": lambda run: run["probes"]["rank_stable"].update(unit="\x1b[2J"),
     "a field too many": lambda run: run["config"]["probe"]["rank"].update(x=1),
     "a value out of range": lambda run: run["config"]["probe"]["rank"].update(threshold=3.0),
 }

@@ -18,7 +18,7 @@ from tests.record.odd import parquet, replace_file
 from tests.record.test_record import ORIGIN, a_record
 
 ROOT = Path(__file__).parents[2]
-COLUMNS = {one.name: one for one in TRIAL_COLUMNS}
+COLUMNS = {item.name: item for item in TRIAL_COLUMNS}
 
 
 def test_every_column_says_all_and_is_there_once_and_the_page_is_the_dictionary():
@@ -27,28 +27,28 @@ def test_every_column_says_all_and_is_there_once_and_the_page_is_the_dictionary(
     plugins = (ROOT / "docs/plugins.md").read_text()
     assert all(f"\n| `{name}` | `{name}_" in plugins for name in PROBES.own)
     for columns in dictionary().values():
-        names = [one.name for one in columns]
+        names = [item.name for item in columns]
         assert len(set(names)) == len(names)
-        for one in columns:
-            assert all((one.meaning, one.unit, one.range)), one
-            assert one.stage in STAGES, one
-            assert f"\n| `{one.name}` | " in page
-            assert f"\n  {one.name}  {one.meaning} (" in text
+        for item in columns:
+            assert all((item.meaning, item.unit, item.range)), item
+            assert item.stage in STAGES, item
+            assert f"\n| `{item.name}` | " in page
+            assert f"\n  {item.name}  {item.meaning} (" in text
 
 
 def test_words_are_those_of_the_code():
     def words(name):
         return set(COLUMNS[name].allowed.words)
 
-    assert words("training") == {str(one) for one in TrainingStatus}
-    assert words("nuclear_status") == {str(one) for one in SvmStatus}
-    (state,) = (one for one in RUN_COLUMNS if one.name == "state")
+    assert words("training") == {str(item) for item in TrainingStatus}
+    assert words("nuclear_status") == {str(item) for item in SvmStatus}
+    (state,) = (item for item in RUN_COLUMNS if item.name == "state")
     assert state.allowed.words == tuple(STATES)
 
 
 def test_the_runs_of_a_folder_have_the_columns_of_the_dictionary_and_the_config():
     runs = load(ROOT / "docs/records/rank_vs_d").runs
-    measured = [one.name for one in RUN_COLUMNS]
+    measured = [item.name for item in RUN_COLUMNS]
     unused = {"train_s", "compare_s", "probe_s"}  # nothing is trained there
     assert set(measured) - set(runs) == unused
     fields = {name.rpartition(".")[2] for name in SCHEMA} | {"seed"}
@@ -59,14 +59,14 @@ def test_a_file_says_meaning_and_unit_of_each_of_its_columns_which_are_not_read(
     write(tmp_path, [a_record()], ORIGIN)
     for name, columns in (("trials", TRIAL_COLUMNS), ("history", HISTORY_COLUMNS)):
         schema = pq.read_schema(tmp_path / f"{name}.parquet")
-        assert schema.names == [one.name for one in columns]
-        for one in columns:
-            stored = schema.field(one.name).metadata
-            assert stored[b"meaning"].decode() == one.meaning
-            assert stored[b"unit"].decode() == one.unit
+        assert schema.names == [item.name for item in columns]
+        for item in columns:
+            stored = schema.field(item.name).metadata
+            assert stored[b"meaning"].decode() == item.meaning
+            assert stored[b"unit"].decode() == item.unit
     table = pq.read_table(tmp_path / "trials.parquet")
     lie = {"unit": "a lie", "\x1b[2J": "x" * 10**6}
-    schema = pa.schema([one.with_metadata(lie) for one in table.schema], {"pandas": "not json"})
+    schema = pa.schema([item.with_metadata(lie) for item in table.schema], {"pandas": "not json"})
     replace_file(tmp_path, "trials.parquet", parquet(table.cast(schema)))
     trials, _ = read_tables(tmp_path, read_run(tmp_path))
     assert all(field.metadata is None for field in trials.schema)

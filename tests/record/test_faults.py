@@ -26,9 +26,9 @@ def check_after_a_kill(folder, cells, done_before):
     """Return the runs that are done; none was torn, none that was done is lost."""
     # a child of the killed process may hold its lock for a moment, between fork and exec
     until(lambda: "running" not in states(folder, cells), 10)
-    found = dict(zip(map(run_name, cells), states(folder, cells), strict=True))
-    assert set(found.values()) <= {"done", "lost", "missing"}
-    done = {name for name, state in found.items() if state == "done"}
+    content = dict(zip(map(run_name, cells), states(folder, cells), strict=True))
+    assert set(content.values()) <= {"done", "lost", "missing"}
+    done = {name for name, state in content.items() if state == "done"}
     assert done_before <= done
     for name in done:
         read_record(folder / name)
@@ -129,9 +129,9 @@ def fill(folder, cells) -> str:
     child = in_child(limited)
     os.close(writing)
     with os.fdopen(reading) as stream:
-        told = stream.read()
+        text = stream.read()
     assert finished(child) == 0
-    return told
+    return text
 
 
 def test_a_full_disk_is_told_and_leaves_what_was_finished(tmp_path, uninterrupted):

@@ -50,8 +50,11 @@ def test_what_is_read_is_what_was_written_in_files_of_the_usual_permissions(tmp_
     assert (run["state"], run["drawn"], run["accepted"]) == ("done", 3, 2)
     assert record.run_state(tmp_path).state == "done"
     assert {path.name for path in tmp_path.iterdir()} == {
-        "trials.parquet", "history.parquet", "solutions.npz", "run.json",
-    }  # fmt: skip
+        "trials.parquet",
+        "history.parquet",
+        "solutions.npz",
+        "run.json",
+    }
     (tmp_path / "plain").touch()
     assert len({path.stat().st_mode for path in tmp_path.iterdir()}) == 1
 

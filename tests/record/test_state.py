@@ -73,15 +73,15 @@ def every_state(tmp_path):
 
 
 def test_each_state_is_told_from_the_folder(every_state, capsys):
-    found = record.states(every_state)
-    assert {name: state.state for name, state in found.items()} == TOLD
-    assert all(state.reason for name, state in found.items() if name != "done")
+    content = record.states(every_state)
+    assert {name: state.state for name, state in content.items()} == TOLD
+    assert all(state.reason for name, state in content.items() if name != "done")
     assert main([str(every_state)]) == 1
-    told = capsys.readouterr().out
+    text = capsys.readouterr().out
     counts = ", ".join(f"1 {state}" for state in TOLD)
-    assert told.splitlines()[-1] == f"{len(TOLD)} runs: {counts}"
-    assert "\x1b" not in told
-    assert f"process {os.getpid()} on" in told
+    assert text.splitlines()[-1] == f"{len(TOLD)} runs: {counts}"
+    assert "\x1b" not in text
+    assert f"process {os.getpid()} on" in text
     frames = load(every_state)
     assert dict(frames.runs[["run", "state"]].to_numpy()) == TOLD
 
@@ -102,8 +102,8 @@ def test_records_of_other_code_are_kept_and_shown(tmp_path):
     sweep_folder, cells = tmp_path / "mine", configs(1)
     assert finished(in_child(lambda: sweep(sweep_folder, cells))) == 0
     folder = sweep_folder / run_name(cells[0])
-    found, origin = read_record(folder)
-    write(folder, [found], {**origin, "code": "another", "version": "0.0.1"})
+    content, origin = read_record(folder)
+    write(folder, [content], {**origin, "code": "another", "version": "0.0.1"})
     before = (folder / "run.json").read_bytes()
     kept = ["-m", "data.n=2", "data.T=3", "data.d=3", "trials=3", "seed=0,5"]
     ran(*kept, "hydra.sweep.dir=mine", cwd=tmp_path)
@@ -193,8 +193,8 @@ def test_the_state_of_a_run_is_told_without_locks_too(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(REFUSED.format(code=errno.ENOLCK))
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = ran(str(tmp_path), cwd=tmp_path, command="attnsvm-status", env=env, code=1)
-    told, summary = done.stdout.splitlines()
-    assert "whether it still runs cannot be known: file system without locks" in told
+    text, summary = done.stdout.splitlines()
+    assert "whether it still runs cannot be known: file system without locks" in text
     assert summary == "2 runs: 1 done, 1 running"
     assert "1970" not in done.stdout
     assert (begun / LOCK_FILE).exists()  # that of another
