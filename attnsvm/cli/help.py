@@ -90,9 +90,9 @@ def option_text(group: str, name: str) -> str:
     path = conf_folder() / group / f"{name}.yaml"
     if group == "sweep":
         return path.read_text()
-    schema, place, values = SECTIONS.get(group), f"{group}@_here_", dict[Any, Any]()
-    if schema:
-        values = OmegaConf.to_container(OmegaConf.load(path))
+    values: Any = None
+    if schema := SECTIONS.get(group):
+        place, values = f"{group}@_here_", OmegaConf.to_container(OmegaConf.load(path))
     else:
         schema = ALL_GROUPS[group][name]
         place = f"{group}/{name}@{name if group == 'probe' else '_here_'}"
@@ -121,8 +121,8 @@ def field_lines(schema: type, values: Mapping[Any, Any] | None = None) -> list[s
     for f in dataclasses.fields(schema):
         if f.metadata:
             value = (values or {}).get(f.name, default_of(f))
-            mark = {"initial_indent": "# ", "subsequent_indent": "# "}
-            lines += ["", *textwrap.wrap(_meaning(f), WIDTH - 4, break_on_hyphens=False, **mark)]
+            meaning = textwrap.wrap(_meaning(f), WIDTH - 6, break_on_hyphens=False)
+            lines += ["", *(f"# {line}" for line in meaning)]
             pair = OmegaConf.to_yaml({f.name: value})
             lines.append(f"{f.name}: {shown(value)}" if isinstance(value, list) else pair.strip())
     return lines

@@ -131,7 +131,9 @@ class Slurm(SlurmLauncher):  # type: ignore[misc]
                 packs[number] = packs[number][0], cells
             arguments.append((overrides, folder, number, f"job_id_for_{number}", state))
         submitted = executor.map_array(self, *zip(*arguments, strict=True))
-        jobs_by_name = {str(job.job_id): job for job, job in zip(submitted, jobs, strict=True)}
+        jobs_by_name = {
+            str(handle.job_id): job for handle, job in zip(submitted, jobs, strict=True)
+        }
         for name, (_, cells) in jobs_by_name.items():
             more = f" and {len(cells) - 1} more" if len(cells) > 1 else ""
             cell = " ".join(filter_overrides(next(iter(cells.values()))))
