@@ -127,8 +127,11 @@ def layer_problems(
     inputs = torch.stack([layer.X for layer in layers], 1)
     keys = per_head(inputs[:, :, :, None].expand(B, L, n, T, T, d)).flatten(1, 2)
     seen = torch.stack(visible_rows(model, layers, attended), 1)
-    of_layers = adjoints.P, adjoints.P_exponent, inputs, seen[:, 1:]
-    shares = _unseen(*(V.flatten(0, 1) for V in of_layers))
+    of_layers = (V.unbind(1) for V in (adjoints.P, adjoints.P_exponent, seen[:, 1:]))
+    shares = [
+        _unseen(P, exponent, layer.X, rows)
+        for layer, P, exponent, rows in zip(layers, *of_layers, strict=True)
+    ]
     visible = per_head(seen[:, 1:]).flatten(1)
     log_s = path.log_softmax.movedim(1, 3).reshape(stack, S, n * T, T)
     last = torch.stack([layer.log_s for layer in layers], 1).reshape(stack, n * T, T)
@@ -180,7 +183,7 @@ def layer_problems(
         log_adjoint=log_adjoint,
         reached=reached,
         unseen_softmax=unseen_top.amin(-1).exp(),
-        unseen_gradient=shares.flatten(),
+        unseen_gradient=torch.stack(shares, 1).flatten(),
         network={name: array[index[:, 0]] for name, array in path.trained.items()},
         selected_since=_since(path.steps, log_s.argmax(-1)),
     )

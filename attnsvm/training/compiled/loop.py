@@ -130,8 +130,8 @@ class _Loop(BlockSteps):
             self.update = self.update._replace(labelled=True, classes=classes)
             weights *= ((F[..., 0] == 0) & batch.mask).any(-1)  # the label has all attention
         of_kinds = LaneArray(blocks_of(kinds.expand(LANES, 3, -1)).array[0])
-        X, F, *others = map(blocks_of, (X, F, R, bias, batch.Y, weights))
-        self.data = Instance(X, F, of_kinds, *others)
+        tokens, of_tokens, *others = map(blocks_of, (X, F, R, bias, batch.Y, weights))
+        self.data = Instance(tokens, of_tokens, of_kinds, *others)
         self.m, self.columns = 0, variables[0].shape[-1]
         if len(variables) == 1:
             W_T = variables[0].mT.contiguous()
