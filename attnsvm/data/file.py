@@ -85,7 +85,7 @@ class File(Data):
             raise ConfigError(f"{what}; must be one of its ids {allowed}")
         C, X = _outputs(arrays, E), E[ids]
         last = mask.shape[-1] - 1 - mask.flip(-1).int().argmax(-1)
-        Z = X.gather(2, last[..., None, None].expand(*last.shape, 1, X.shape[-1])).squeeze(2)
+        Z = X.take_along_dim(last[..., None, None], 2)[:, :, 0]
         parameters, seeds = row_head.of_labels(C, y), seed + torch.arange(len(X))
         return ProblemBatch(X, Z, torch.ones_like(Z[..., 0]), mask, row_head, parameters, seeds)
 
@@ -134,14 +134,12 @@ def _array(arrays: Arrays, name: str, shape: tuple[int | str, ...]) -> Tensor:
     if name not in arrays:
         there = ", ".join(sorted(arrays)) or "nothing"
         raise ConfigError(f"{name}: missing; must be in the file, which has {there}")
-    if arrays[name].dtype.kind not in "fiub":
-        raise ConfigError(f"{name}: {arrays[name].dtype}; must be real numbers")
     V = real(name, arrays[name])
-    fits = len(shape) == V.ndim and all(
-        size == length or (isinstance(size, str) and length > 0)
-        for size, length in zip(shape, V.shape, strict=True)
-    )
-    if not fits:
+    lengths = [
+        size if isinstance(size, int) else max(1, length)
+        for size, length in zip(shape, V.shape, strict=False)
+    ]
+    if len(shape) != V.ndim or lengths != list(V.shape):
         shapes = [shape, shape[1:]] if shape[0] == "B" else [shape]
         must = " or ".join(map(str, shapes)).replace("'", "")
         raise ConfigError(f"{name}: shape {tuple(V.shape)}; must be {must}")

@@ -46,13 +46,18 @@ def unique_optimum(batch: ProblemBatch) -> Verdicts:
 @own_settings()
 def assumption_b2(batch: ProblemBatch) -> Verdicts:
     """Return whether all other tokens of a sample share one score, below the best (B.2)."""
-    gamma, (optimal, _) = batch.scores(), optimal_tokens(batch)
-    others = batch.mask.scatter(2, optimal[..., None], False)
+    gamma, (_, others) = batch.scores(), _optimal_and_others(batch)
     spread = torch.where(others, gamma, -torch.inf).amax(-1)
     spread = (spread - torch.where(others, gamma, torch.inf).amin(-1)).clamp(min=0).amax(-1)
     differ = _positive(spread, _size(gamma))
     pairs = zip(differ, unique_optimum(batch), strict=True)
     return [_and(None if first is None else not first, second) for first, second in pairs]
+
+
+def _optimal_and_others(batch: ProblemBatch) -> tuple[Tensor, Tensor]:
+    """Return the optimal tokens (B, n, 1), and which are the other admissible ones (B, n, T)."""
+    optimal = optimal_tokens(batch)[0][..., None]
+    return optimal, batch.mask.scatter(2, optimal, False)
 
 
 def overparameterized(batch: ProblemBatch) -> Verdicts:
@@ -143,8 +148,7 @@ def _hides_nothing(every: optima.LocalOptima, optimal: Tensor) -> bool | None:
     A selection does if it leaves out optimal tokens, none of them a neighbour, and is feasible.
     """
     left_out = every.tokens != optimal
-    at = optimal.expand(len(every.tokens), -1)[..., None]
-    neighbour = every.solution.support.gather(2, at)[..., 0]
+    neighbour = every.solution.support.take_along_dim(optimal[None, :, None], 2)[..., 0]
     hides = left_out.any(1) & ~(left_out & neighbour).any(1)
     refuting = [optima.feasible(every.solution.statuses[k]) for k in hides.nonzero()[:, 0].tolist()]
     if True in refuting:
@@ -167,9 +171,8 @@ def aligned_gradient(batch: ProblemBatch, W: Tensor, loss: Loss) -> Verdicts:
     risk = Risk(batch, parameterization.W(), loss)
     (G,) = risk.gradient((W,), risk.forward((W,)), "direct").parts
     moved = (batch.X @ (batch.Z @ -G.mT)[..., None])[..., 0]
-    optimal, _ = optimal_tokens(batch)
-    ahead = moved.gather(2, optimal[..., None]) - moved
-    others = batch.mask.scatter(2, optimal[..., None], False)
+    optimal, others = _optimal_and_others(batch)
+    ahead = moved.gather(2, optimal) - moved
     least = torch.where(others, ahead, torch.inf).flatten(1).amin(1)
     return _positive(least, moved.abs().flatten(1).amax(1))
 
@@ -190,13 +193,12 @@ def order_preserving(batch: ProblemBatch) -> Verdicts:
     if type(head) not in (Relu, Quadratic):
         return [None] * batch.B
     convex = batch.Y > 0 if type(head) is Relu else batch.Y < 0
-    optimal, _ = optimal_tokens(batch)
-    at = optimal[..., None, None].expand(-1, -1, 1, batch.d)
-    best = batch.X.gather(2, at)
+    optimal, others = _optimal_and_others(batch)
+    best = batch.X.take_along_dim(optimal[..., None], 2)
     slope = head.gradient(best[:, :, 0], batch.head_parameters) * batch.Y[..., None]
     fall = ((best - batch.X) @ slope[..., None])[..., 0]
-    others = batch.mask.scatter(2, optimal[..., None], False) & ~convex[..., None]
-    least = torch.where(others, fall, torch.inf).flatten(1).amin(1)
+    concave = others & ~convex[..., None]
+    least = torch.where(concave, fall, torch.inf).flatten(1).amin(1)
     below = _positive(least, _size(batch.scores()) + fall.abs().flatten(1).amax(1))
     if type(head) is Relu:
         V = batch.head_parameters["V"]

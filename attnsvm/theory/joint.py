@@ -36,8 +36,8 @@ def max_margin_head(batch: ProblemBatch, selected: Tensor, **options: Any) -> Sv
 
 def of_head(batch: ProblemBatch, selected: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return X, Z, selected of that SVM: two tokens, Y_i x_{i,alpha_i} and 0, and the query e_1."""
-    chosen = selected[..., None, None].expand(-1, -1, 1, batch.d)
-    tokens = batch.Y[..., None, None] * batch.X.gather(2, chosen)
+    chosen = batch.X.take_along_dim(selected[..., None, None], 2)
+    tokens = batch.Y[..., None, None] * chosen
     query = torch.zeros_like(batch.Z)
     query[..., 0] = 1.0
     return torch.cat([tokens, torch.zeros_like(tokens)], 2), query, torch.zeros_like(selected)

@@ -268,7 +268,7 @@ NO_FILES = {
     "X: shape (5, 2); must be (B, n, T, d) or (n, T, d)": {"X": np.ones((5, 2))},
     "X: shape (5, 2, 0, 4); must be": {"X": np.ones((5, 2, 0, 4))},
     "X: nan at index": {"X": np.full((5, 2, 3, 4), np.nan)},
-    "X: <U": {"X": np.full((5, 2, 3, 4), "one")},
+    "X: can't convert np.ndarray of type numpy.str_": {"X": np.full((5, 2, 3, 4), "one")},
     "not a readable .npz": {"X": np.full((5, 2, 3, 4), None)},
     "Z: shape (5, 1, 4); must be (5, 2, 4)": {"Z": np.ones((5, 1, 4))},
     "Z: inf at index": {"Z": np.full((5, 2, 4), np.inf)},

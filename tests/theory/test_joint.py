@@ -11,9 +11,8 @@ from scipy.optimize import brentq, nnls
 
 import attnsvm
 from attnsvm import experiment
+from attnsvm.experiment.objects import RunObjects
 from attnsvm.head import Joint, Linear
-from attnsvm.optimizer import GD, Adam, NormalizedGD
-from attnsvm.parameterization import KQ, W
 from attnsvm.theory import joint, ratio_of_steps
 from tests.config.test_config import composed
 
@@ -84,24 +83,25 @@ def test_the_columns_are_those_of_an_independent_computation(record):
         assert row["law_status"] == "solved"
 
 
-@pytest.mark.parametrize(
-    ("optimizer", "rule", "ratio"),
-    [
-        (NormalizedGD(), W(), 3.0),
-        (NormalizedGD(growth=0.1, schedule="decay"), W(), 3.0),
-        (NormalizedGD(growth=0.1), W(), None),
-        (NormalizedGD(growth=0.1, schedule="geometric"), W(), math.nan),
-        (NormalizedGD(growth=0.0, schedule="geometric"), W(), 3.0),
-        (NormalizedGD(ridge=1e-9), W(), math.nan),
-        (NormalizedGD(growth=0.1), KQ(), 0.0),
-        (GD(growth=0.1), W(), math.inf),
-        (GD(), KQ(), math.nan),
-        (Adam(), W(), math.nan),
-    ],
-)
-def test_the_ratio_follows_from_the_rule_of_the_steps(optimizer, rule, ratio):
-    measured = ratio_of_steps(optimizer, rule, 3.0)
-    assert measured == ratio or (ratio is not None and math.isnan(ratio) and math.isnan(measured))
+RATIOS = {
+    "": 3.0,
+    "optimizer.growth=0.1 optimizer.schedule=decay": 3.0,
+    "optimizer.growth=0.1": None,
+    "optimizer.growth=0.1 optimizer.schedule=geometric": math.nan,
+    "optimizer.schedule=geometric": 3.0,
+    "optimizer.ridge=1e-9": math.nan,
+    "optimizer.growth=0.1 parameterization=kq": 0.0,
+    "optimizer=gd optimizer.growth=0.1": math.inf,
+    "optimizer=gd parameterization=kq": math.nan,
+    "optimizer=adam": math.nan,
+}
+
+
+@pytest.mark.parametrize("typed", RATIOS)
+def test_the_ratio_follows_from_the_rule_of_the_steps(typed):
+    objects = RunObjects.of(composed(typed))
+    ratio = ratio_of_steps(objects.optimizer, objects.parameterization, 3.0)
+    assert ratio == pytest.approx(RATIOS[typed], nan_ok=True)
 
 
 @pytest.mark.parametrize("degrees", [60.0, 90.0])
