@@ -115,7 +115,7 @@ def test_a_dtype_whose_rounding_hides_other_attention_is_refused(kind):
     with pytest.raises(ConfigError, match=r"must be"):
         attnsvm.heads_of(module, 3 * rows(3, 5, 6).to(kind))
     module = nn.Sequential(Projected("key", "query")).to(kind)
-    with pytest.raises(ConfigError, match=r"0: rounding may move its logits by .* module.float()"):
+    with pytest.raises(ConfigError, match=r"0: .* module\.(float|double)\(\)"):
         attnsvm.heads_of(module, 3 * rows(3, 5, 6).to(kind))
 
 
