@@ -172,17 +172,22 @@ def _least_margin_one(
         relieved = margins + problem.relief * norm.value(W.nan_to_num(0.0))[:, None]
     mu = torch.where(scaling, relieved / problem.h, torch.inf).amin(dim=1)
     proved = (margins > problem.rounding(W)) | ~problem.inequality | limits
-    proved = (proved | (problem.zero & margins.isfinite())).all(dim=1) & (mu > 0)
+    if not proved.all():
+        proved = proved | (problem.zero & margins.isfinite())
+    proved = proved.all(dim=1) & (mu > 0)
     stretch = torch.where(mu.isfinite(), mu, 1.0)
     W, mu = W / stretch[:, None, None], mu / stretch
-    missed = problem.h - margins / stretch[:, None]
-    reach = problem.scale * W.flatten(1).norm(dim=1, keepdim=True)
-    missed = torch.where(missed == 0, 0.0, missed / reach)
-    missed = torch.where(limits, missed.clamp(min=0.0), missed.abs())
-    residual = torch.where(near, missed, 0.0).nan_to_num(torch.inf, torch.inf).amax(dim=1)
-    clear = problem.separating & ~problem.faint(W)
-    least = torch.where(clear, margins / problem.h, torch.inf).amin(dim=1)
-    mu = torch.where(problem.homogeneous, mu, least)
+    residual = torch.zeros_like(mu)
+    if near.any():
+        missed = problem.h - margins / stretch[:, None]
+        reach = problem.scale * W.flatten(1).norm(dim=1, keepdim=True)
+        missed = torch.where(missed == 0, 0.0, missed / reach)
+        missed = torch.where(limits, missed.clamp(min=0.0), missed.abs())
+        residual = torch.where(near, missed, 0.0).nan_to_num(torch.inf, torch.inf).amax(dim=1)
+    if not problem.homogeneous.all():
+        clear = problem.separating & ~problem.faint(W)
+        least = torch.where(clear, margins / problem.h, torch.inf).amin(dim=1)
+        mu = torch.where(problem.homogeneous, mu, least)
     feasible, trivial = proved & (residual <= tolerances.MAX_RESIDUAL), problem.trivial
     mu = torch.where(trivial, torch.inf, torch.where(feasible, mu, -torch.inf))
     W = torch.where(feasible[:, None, None], W, torch.nan)
@@ -198,6 +203,8 @@ def _repair(problem: SvmProblem, W: Tensor, scaling: Tensor) -> tuple[Tensor, Te
     result, (B,), says whether any are held; else the others are zero and one.
     """
     held, limits = problem.equality, problem.inequality & ~scaling & ~problem.relieved[:, None]
+    if not (held | limits).any():
+        return torch.zeros_like(problem.h[:, 0]), torch.ones_like(problem.h[:, 0]), held.any(dim=1)
     slack = torch.where(limits, problem.margins(W) - problem.h, torch.inf)
     lost = problem.rounding(W)
     for _ in range(HELD):
