@@ -207,8 +207,8 @@ def test_every_command_answers_where_one_file_is_replaced(mode, kind, files, tmp
             remove(path)
         REPLACED[kind](path)
         for command in ("attnsvm-status", "attnsvm-report", "attnsvm-verify", "attnsvm"):
-            words = words if command == "attnsvm" else ["a"]
-            done = attnsvm(*words, cwd=tmp_path, command=command)
+            arguments = words if command == "attnsvm" else ["a"]
+            done = attnsvm(*arguments, cwd=tmp_path, command=command)
             text = done.stdout + done.stderr
             assert done.returncode == 0 or path.name in text, (command, file, text)
             assert not any(word in text for word in ("Traceback", "Errno")), (command, file, text)
