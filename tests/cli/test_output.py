@@ -73,4 +73,6 @@ def test_every_ten_seconds_a_line_says_what_is_going_on(monkeypatch):
         pace.speak(stream, over)
     first, second = stream.getvalue().splitlines()
     assert re.fullmatch(r"training, instance: .* 0/2 \[00:00<\?, .*\], 10.0 s so far", first)
-    assert re.fullmatch(r"training, instance: .*50%.* 1/2 \[00:10<00:10, .*\], 20.0 s so far", second)
+    assert re.fullmatch(
+        r"training, instance: .*50%.* 1/2 \[00:10<00:10, .*\], 20.0 s so far", second
+    )
