@@ -66,8 +66,10 @@ class Chart:
         """Return the axes, (row, col), of a figure with small print; a notebook shows it."""
         from matplotlib import pyplot  # takes a second to import
 
+        # Outside of the style: the first figure lets a notebook's backend set its own parameters.
+        fig = pyplot.figure(dpi=NOTEBOOK_DPI, layout="constrained", facecolor="white")
         with style.paper():
-            fig = self.figure(pyplot.figure(dpi=NOTEBOOK_DPI, layout="constrained"))
+            self.figure(fig)
             style.note(fig, [self.caption, *self.notes])
         panels = [ax for ax in fig.axes if ax.get_label() != "<colorbar>"]
         columns = panels[0].get_subplotspec().get_gridspec().ncols  # type: ignore[union-attr]
