@@ -7,7 +7,7 @@ The table has a row for each point: x, a statistic, the ends `low` and `high` of
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import cycle, islice
+from itertools import chain, cycle, islice
 from typing import Any, Literal
 
 import matplotlib as mpl
@@ -144,7 +144,11 @@ def curves(
         columns = [name for name in panels if name in columns]
     known = {"used", y} <= set(table)
     points = table[(table["used"] > 0) & table[y].notna()] if known else table.iloc[:0]
-    points = points.assign(**{role: points.get(role, "") for role in ROLES})
+    numbers = {y, *chain(*bands, *(whiskers or {}))} & {*points}
+    points = points.assign(
+        **{role: points.get(role, "") for role in ROLES},
+        **{name: points[name].to_numpy(dtype=float, na_value=np.nan) for name in numbers},
+    )
     points["fill"] = points["hue"].astype(object).where(points["dash"] == dashes[0], "open")
     every = max(points[x].nunique() // 8, 1)
     place = points["hue"].map({value: k for k, value in enumerate(hues)}).astype(float)

@@ -29,7 +29,8 @@ from attnsvm.record import CorruptRecordError, HeldError
 
 INTERRUPTED = "interrupted; finished runs are on disk, run the same command again to resume"
 
-EXTRAS = {"submitit_local": "slurm"} | {name: name for name in ("joblib", "optuna", "colorlog")}
+EXTRAS = {f"submitit_{where}": "slurm" for where in ("slurm", "local")}
+EXTRAS |= {name: name for name in ("joblib", "optuna", "colorlog")}
 """Option of a group of Hydra's own section -> the extra of attnsvm that installs it."""
 
 SUBMITIT_REFUSAL = "hydra/launcher=submitit_slurm: must be slurm_cpu | slurm_gpu"
@@ -174,7 +175,7 @@ def _hydra_message(error: BaseException) -> str | None:
     if probe := re.search(r"Could not load 'probe/([^']+)'", text):
         return PROBES.refusal(probe[1])
     for group, option in re.findall(r"'(hydra/\w+)/(\w+)'", text):
-        if option == "submitit_slurm":
+        if f"{group}={option}" in sys.argv and option == "submitit_slurm":
             return SUBMITIT_REFUSAL
         if extra := EXTRAS.get(option):
             typed = [word for word in sys.argv[1:] if word.startswith(f"{group}=")]
