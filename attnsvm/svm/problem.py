@@ -214,6 +214,14 @@ class SvmProblem:
         size = W.flatten(1).norm(dim=1, keepdim=True)
         return (2 * max(self.d, self.Z.shape[2]) + 10) * EPS * self.scale * size
 
+    def separated_by(self, W: Tensor) -> Tensor:
+        """Return where all rows are separating and have margins beyond rounding at W, (B,) bool.
+
+        W over its least ratio of margin and h_k then has a finite upper bound.
+        """
+        separated = self.separating & (self.margins(W) > self.rounding(W))
+        return (separated | (self.kind == PADDING)).all(dim=1) & self.homogeneous
+
     def faint(self, W: Tensor, gap: float = GAP) -> Tensor:
         """Return the inequalities with an h_k <= 0, or one so small that rounding blurs it, (B, N).
 

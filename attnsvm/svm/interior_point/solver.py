@@ -141,9 +141,13 @@ def decided(method: Method, problem: SvmProblem) -> Candidate:
     """
     candidate, norm = method(problem), norm_of("frobenius")
     W, a = candidate.W, candidate.multipliers
-    failed = bounds(problem, W, a, norm)[0].isinf() & ~problem.trivial
-    failed &= check_ray(problem, candidate.ray)[1] < RAY_RATIO
-    index = failed.nonzero()[:, 0]
+    index = (~problem.separated_by(W) & ~problem.trivial).nonzero()[:, 0]
+    if not index.numel():
+        return candidate
+    part = problem.take(index)
+    failed = bounds(part, W[index], a[index], norm)[0].isinf()
+    failed &= check_ray(part, candidate.ray[index])[1] < RAY_RATIO
+    index = index[failed]
     if index.numel() and problem.N * problem.size[0] * problem.size[1] <= POLISHED:
         part = problem.take(index)
         W[index], a[index] = improved(part, W[index], a[index], norm, W[index])
