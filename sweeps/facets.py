@@ -155,7 +155,7 @@ def curves(
     points[x] = points[x].astype(float) + offset * (place - (len(hues) - 1) / 2)
     colours = palette or style.colours(hues)
     looks: dict[str, list[Any]] = {
-        "color": [colours[value] for value in hues],
+        "color": [colours.get(value, style.INK) for value in hues],
         "marker": [*islice(cycle(style.MARKERS), len(hues))],
         "linewidth": [1.2 + widen * min(k, 4) for k in reversed(range(len(hues)))],
     }

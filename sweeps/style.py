@@ -194,7 +194,9 @@ def ticks_at(ax: Axes, values: Iterable[float]) -> None:
     ax.xaxis.set_major_locator(ticker.FixedLocator(ticks))
     ax.xaxis.set_minor_locator(ticker.NullLocator())
     ax.xaxis.set_major_formatter(ticker.ScalarFormatter())
-    if len(ticks) == 1:
+    if len(ticks) == 1 and ax.get_xscale() == "log":
+        ax.set_xlim(ticks[0] / 2, ticks[0] * 2)
+    elif len(ticks) == 1:
         ax.set_xlim(ticks[0] - 1, ticks[0] + 1)
 
 

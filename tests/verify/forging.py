@@ -18,6 +18,7 @@ from attnsvm.experiment import svms
 from attnsvm.record.folder import read_record, write
 from attnsvm.record.schema import RunRecord
 from attnsvm.svm import solve_svm
+from attnsvm.verify.rerun import ABSOLUTE
 from attnsvm.verify.run import prove
 from tests.verify.kinds import recorded, written
 
@@ -128,7 +129,8 @@ def changed(value: object) -> object:
         return int(value) + 1
     if not np.isfinite(value):
         return 0.5
-    return value * (1 + 1e-5) if abs(value) > 1e-12 else 1e-3
+    smallest = 1e5 * ABSOLUTE  # changes of smaller numbers are within the absolute tolerance
+    return value * (1 + 1e-5) if abs(value) > smallest else 1e-3
 
 
 @lru_cache
