@@ -247,10 +247,6 @@ class ProblemBatch(Batched):
         """Return the number of instances."""
         return self.B
 
-    def to(self, device: torch.device | str) -> ProblemBatch:
-        """Return the batch on `device`."""
-        return self.map(lambda tensor: tensor.to(device))
-
 
 def given_parameters(drawn: Parameters, requested: Mapping[str, Any]) -> Parameters:
     """Return the parameters of a head, (B, ...): those given, the drawn ones for the rest.

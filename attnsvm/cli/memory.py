@@ -28,16 +28,15 @@ Needs = dict[tuple[str, ...], int]
 
 
 class Machine(NamedTuple):
-    """What a run is given: bytes of memory, whose they are, and whether there is a GPU."""
+    """What a run is given: bytes of memory, and whose they are."""
 
     memory: int
     owner: str
-    gpu: bool = False
 
 
 def this_machine() -> Machine:
     """Return what this process may use."""
-    return Machine(usable_memory(), "this machine", Path("/dev/nvidiactl").exists())
+    return Machine(usable_memory(), "this machine")
 
 
 def job_machine(launcher: Mapping[Any, Any]) -> Machine | None:
@@ -48,15 +47,14 @@ def job_machine(launcher: Mapping[Any, Any]) -> Machine | None:
         memory = int(float(str(launcher.get("mem_gb"))) * 2**30)
     except ValueError:
         return None
-    gpu = any(launcher.get(name) for name in ("gres", "gpus_per_node", "gpus_per_task"))
     others = launcher.get("additional_parameters") or {}
-    return None if "mem" in others else Machine(memory, "a job (hydra.launcher.mem_gb)", gpu)
+    return None if "mem" in others else Machine(memory, "a job (hydra.launcher.mem_gb)")
 
 
 def refuse_without_memory(config: RunConfig, machine: Machine | None) -> None:
     """Raise ConfigError if an instance needs more memory than there is (None: not known)."""
     if machine is not None:
-        needs = memory_needed(config, machine.gpu and config.device != "cpu")
+        needs = memory_needed(config)
         has = f"of memory, and {machine.owner} has"
         _compare(config, "an instance", needs, machine.memory, has)
 
@@ -77,11 +75,8 @@ def _compare(config: RunConfig, what: str, needs: Needs, limit: int, has: str) -
         raise ConfigError(f"{sizes}: {message}; must be smaller")
 
 
-def memory_needed(config: RunConfig, on_gpu: bool = False) -> Needs:
-    """Return the bytes of memory that an instance needs at least, by the fields that set them.
-
-    With `on_gpu` the arrays of snapshots are not in this memory.
-    """
+def memory_needed(config: RunConfig) -> Needs:
+    """Return the bytes of memory that an instance needs at least, by the fields that set them."""
     n, T, d = (int(getattr(config.data, name, 1)) for name in "nTd")  # 1: the source knows them
     d = getattr(config.data, "dimension", d)
     n = n * T if hasattr(config.model, "causal") else n  # every token is a query
@@ -90,7 +85,7 @@ def memory_needed(config: RunConfig, on_gpu: bool = False) -> Needs:
     if (width := getattr(config.head, "width", None)) is not None:
         needs["head.width", "data.d"] = FLOAT * width * (d + n * T)
     if config.selection.tokens != "optimal":
-        held = SNAPSHOT + (0 if on_gpu else FLOAT * (d * d + n * T))
+        held = SNAPSHOT + FLOAT * (d * d + n * T)
         grid = hasattr(config.optimizer, "record")
         fields = ("optimizer.steps", "optimizer.record_every", "data.d") if grid else ("data.d",)
         needs[fields] = snapshots(config) * held * one_layer_problems(vars(config.model))

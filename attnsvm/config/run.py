@@ -131,7 +131,12 @@ class RunConfig(Schema):
         "number that a job returns to a sweeper: mean(COLUMN) | median(COLUMN) of the instances"
         " with status ok, or share(COLUMN=WORD) of all",
     ] = None
-    device: Annotated[str, OneOf(("auto", "cpu", "cuda")), "device of the tensors"] = "auto"
+    device: Annotated[
+        str,
+        OneOf(("auto", "cpu", "cuda")),
+        "what trains one layer; auto: the CPU, or the GPU of a SLURM job with one; the CPU does all"
+        " else",
+    ] = "auto"
     extensions: Annotated[list[str], "packages, besides attnsvm, that `_target_` may name"] = []
     mixed_code: Annotated[
         bool, "without effect: a sweep adds to records that other code has made and replaces none"

@@ -65,6 +65,10 @@ class Batched(Summarized):
         """Return the instances at `index`: a slice, or a (B',) tensor of indices or booleans."""
         return self.map(lambda tensor: tensor[index])
 
+    def to(self, device: Any) -> Self:
+        """Return the batch on a device of torch."""
+        return self.map(lambda tensor: tensor.to(device))
+
     def map(self, change: Callable[[Any], Any]) -> Self:
         """Return the batch with `change` of every tensor that has the axis B."""
 

@@ -1,6 +1,8 @@
 """A run from its config to its record: its objects, the stages in order, its tables."""
 
+import logging
 import math
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -8,10 +10,13 @@ import torch
 
 from attnsvm.config import ConfigError, RunConfig
 from attnsvm.experiment.objects import RunObjects, check
+from attnsvm.linalg import CPU
 
 if TYPE_CHECKING:
     from attnsvm.experiment.stages import Stages
     from attnsvm.record.schema import RunRecord
+
+log = logging.getLogger(__name__)
 
 MAX_DRAWS_PER_TRIAL = 200
 """With selection.until_accepted: stop after this many drawn instances per requested one."""
@@ -48,10 +53,12 @@ def stages_of(config: RunConfig) -> "Stages":
 
 
 def _device(name: str) -> torch.device:
-    available = torch.cuda.is_available()
-    if name == "cuda" and not available:
-        raise ConfigError("device=cuda: no CUDA device is available here; must be auto | cpu")
-    return torch.device("cuda" if name == "cuda" or (name == "auto" and available) else "cpu")
+    if name == "cpu" or (name == "auto" and "SLURM_STEP_GPUS" not in os.environ):
+        return CPU
+    if not torch.cuda.is_available():
+        raise ConfigError(f"device={name}: no CUDA device is available here; must be cpu")
+    log.info("device=cuda: torch trains one layer there; the CPU trains networks and does all else")
+    return torch.device("cuda")
 
 
 def _until_accepted(stages: "Stages", size: int | None) -> Iterator["RunRecord"]:

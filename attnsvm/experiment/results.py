@@ -139,7 +139,7 @@ class Selected:
     def accepted(self) -> Tensor:
         """Return the indices of the instances that are not excluded."""
         index = [k for k, (status, _) in enumerate(self.status) if status == "ok"]
-        return torch.tensor(index, dtype=torch.long, device=self.trained.batch.X.device)
+        return torch.tensor(index, dtype=torch.long)
 
 
 @dataclass(frozen=True, eq=False)

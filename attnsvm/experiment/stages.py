@@ -31,7 +31,7 @@ from attnsvm.experiment import results, svms
 from attnsvm.experiment.objects import RunObjects
 from attnsvm.experiment.results import OK, Findings, Selected, Separated, Status, Trained, marked
 from attnsvm.experiment.svms import WITH_LAW, compare_with_law, compare_with_law_of_layers
-from attnsvm.linalg import own_settings
+from attnsvm.linalg import CPU, own_settings
 from attnsvm.model import Transformer
 from attnsvm.nn.risk import Risk
 from attnsvm.probe import over_steps
@@ -99,7 +99,7 @@ class Stages:
         """Return the instances seed, ..., seed + trials - 1."""
         with self._timed("draw", "drawing"):
             objects = self.objects
-            return objects.data.sample(objects.head, objects.model, trials, seed).to(self.device)
+            return objects.data.sample(objects.head, objects.model, trials, seed)
 
     # --- which tokens the SVM separates -----------------------------------------------------------
 
@@ -151,7 +151,7 @@ class Stages:
             findings |= compared.spread(index, len(status), self.further)
             for part, word, reason in separated.exclusions:
                 where = torch.zeros(len(status), dtype=torch.bool)
-                where[index.cpu()] = part
+                where[index] = part
                 status = marked(status, [(where, word, reason)])
         return self.tabulate(whole.batch, whole.key, status, findings, index)
 
@@ -179,12 +179,14 @@ class Stages:
             if isinstance(objects.model, Transformer):
                 networks = train_layers(batch, objects.model, *rules)
                 return self.divided(batch, networks)
-            risk = Risk(batch, objects.parameterization, objects.loss)
-            if not self.reported and (what := uncompiled(risk, objects.optimizer)):  # once a run
+            there = batch.to(self.device)
+            risk = Risk(there, objects.parameterization, objects.loss)
+            what = self.device == CPU and uncompiled(risk, objects.optimizer)
+            if what and not self.reported:  # once a run
                 log.info("training by torch, many times slower: no compiled code for %s", what)
             self.reported = True
-            path = train(batch, *rules, keep_factors=objects.factors)
-        return Trained(batch, path)
+            path = train(there, *rules, keep_factors=objects.factors)
+        return Trained(batch, path.to(CPU))
 
     def divided(self, batch: ProblemBatch, networks: LayerTrajectory) -> Trained:
         """Return each layer and head of trained networks as a problem of one layer."""
@@ -330,7 +332,7 @@ class Stages:
     ) -> RunRecord:
         """Return the record; curves and arrays are those of the instances at `index`, or of all."""
         with self._timed("tabulate", "tabulating"):
-            index = torch.arange(batch.B, device=batch.X.device) if index is None else index
+            index = torch.arange(batch.B) if index is None else index
             tables = results.tables(batch, key, status, findings, index, self.further)
         timings, self.timings = self.timings, {}
         return RunRecord(*tables, timings)

@@ -73,8 +73,14 @@ class PluginSearchPath(SearchPathPlugin):
             search_path.append(provider=module.partition(".")[0], path=f"pkg://{module}")
 
 
+SHARING = 8
+"""Cells of a job with a GPU: a start of CUDA takes longer than a small run."""
+
+
 def _default_job_size(cells: int, launcher: DictConfig) -> int:
     """Return how many cells a job of the launcher has by default."""
+    if any(launcher.get(name) for name in ("gpus_per_node", "gpus_per_task", "gres")):
+        return SHARING
     if "n_jobs" not in launcher:
         return 1
     if launcher.n_jobs == 0:
@@ -93,9 +99,9 @@ class AttnsvmSweeper(Sweeper):
     """A grid of runs under one folder: `params`, overrides of a single value or several each.
 
     The launcher gets at most `max_batch_size` jobs at once, each of `cells_per_job` cells that are
-    run one after the other, each with its own record. By default it is one; where joblib would have
-    more than `JOBS` for each worker, as many cells as that leaves. With `rerun` = stale, records of
-    another version are made again.
+    run one after the other, each with its own record. By default it is one, and `SHARING` where a
+    job has a GPU; where joblib would have more than `JOBS` for each worker, as many cells as that
+    leaves. With `rerun` = stale, records of another version are made again.
     """
 
     def __init__(

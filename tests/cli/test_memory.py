@@ -74,20 +74,9 @@ def test_what_fits_is_not_refused(tmp_path):
         memory.refuse_without_disk(composed("trials=1000000000000"), tmp_path)
 
 
-def test_snapshots_on_a_gpu_are_not_in_the_memory_of_the_job():
-    large = ("data.d=1000", "optimizer.steps=3000", "optimizer.record_every=1")
-    gpu, cpu = (memory.Machine(16 * GiB, "a job", gpu=has) for has in (True, False))
-    for device in ("auto", "cuda"):
-        memory.refuse_without_memory(composed(*large, f"device={device}"), gpu)
-    for device, machine in (("cpu", gpu), ("auto", cpu)):
-        with pytest.raises(ConfigError, match="must be smaller"):
-            memory.refuse_without_memory(composed(*large, f"device={device}"), machine)
-
-
 def test_the_memory_of_a_job_is_what_it_asks_slurm_for(monkeypatch, tmp_path):
     slurm = {"_target_": "hydra_plugins.attnsvm_launcher.slurm.Slurm", "mem_gb": 2}
     assert memory.job_machine(slurm) == memory.Machine(2 * GiB, "a job (hydra.launcher.mem_gb)")
-    assert memory.job_machine({**slurm, "gres": "gpu:1"}).gpu
     assert memory.job_machine({**slurm, "mem_gb": None}) is None
     assert memory.job_machine({**slurm, "additional_parameters": {"mem": "512M"}}) is None
     monkeypatch.setenv("MEM_GB", "3")

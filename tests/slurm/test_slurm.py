@@ -74,6 +74,7 @@ def test_a_sweep_is_the_same_as_with_the_basic_launcher(slurm, tmp_path):
 
 def test_the_gpu_preset_is_scheduled_on_gpus_of_both_nodes(slurm, tmp_path):
     grid = ["-m", "data.d=3,4", *SMALL[:3], SMALL[4], "hydra/launcher=slurm_gpu"]
+    grid += ["hydra.sweeper.cells_per_job=1", "device=cpu"]
     ran(*grid, "hydra.launcher.mem_gb=1", cwd=tmp_path, env=slurm)
     used = [json.loads(p.read_text())["slurm"] for p in tmp_path.rglob("run.json")]
     assert {run["node"] for run in used} == set(NODES)

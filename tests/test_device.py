@@ -1,14 +1,21 @@
-"""The solvers on tensors of another device: nothing crosses over, and the answers are the CPU's."""
+"""On another device: solvers take nothing to the CPU, training does nothing else there."""
 
 from functools import partial
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 
+from attnsvm.config import ConfigError
+from attnsvm.experiment import stages_of
+from attnsvm.experiment.objects import check
+from attnsvm.experiment.stages import Stages
 from attnsvm.svm import solve_gen_svm, solve_rank_constrained, solve_svm
+from tests.config.test_config import composed
 from tests.kkt import normal
+from tests.pretended import GPU, PretendedGpu
 from tests.svm.instances import gaussian, spheres
-from tests.svm.pretended import GPU, PretendedGpu
 
 
 def feasible_and_infeasible():
@@ -67,3 +74,52 @@ def test_rank_constrained():
     function = partial(solve_rank_constrained, m=1)
     for objective, known in compared(function, spheres(4, 4, 4, range(2)), {}):
         torch.testing.assert_close(objective, known.objective, rtol=1e-6, atol=0)
+
+
+RUNS = (
+    "sweep=correlation_vs_d trials=2 optimizer.steps=40 data.d=6",
+    "parameterization=kq selection=multi keep_path=true optimizer.steps=60 trials=2",
+    "sweep=next_token trials=2 optimizer.steps=60",
+)
+
+
+@pytest.mark.parametrize("typed", RUNS)
+def test_a_run_that_trains_there_has_the_record_of_the_cpu(typed):
+    config = composed(typed)
+    here, there = (Stages(config, check(config), torch.device(name)) for name in ("cpu", GPU))
+    batch = here.draw(config.trials, config.seed)
+    known = here.record_of(batch)
+    with PretendedGpu():
+        record = there.record_of(batch)
+    assert record.trials["status"].tolist() == known.trials["status"].tolist()
+    assert record.solutions.keys() == known.solutions.keys()
+    for name, array in known.solutions.items():
+        if array.dtype.kind == "f":
+            np.testing.assert_allclose(record.solutions[name], array, rtol=1e-9, atol=1e-9)
+        else:
+            np.testing.assert_array_equal(record.solutions[name], array)
+    pd.testing.assert_frame_equal(record.history, known.history, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("name", "has_gpu", "in_job", "device"),
+    [
+        ("auto", True, False, "cpu"),
+        ("auto", True, True, "cuda"),
+        ("cuda", True, False, "cuda"),
+        ("cpu", True, True, "cpu"),
+        ("auto", False, True, None),
+        ("cuda", False, False, None),
+    ],
+)
+def test_a_gpu_is_used_where_it_was_asked_for(name, has_gpu, in_job, device, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
+    monkeypatch.delenv("SLURM_STEP_GPUS", raising=False)
+    if in_job:
+        monkeypatch.setenv("SLURM_STEP_GPUS", "0")
+    config = composed(f"device={name} data.n=2 data.T=2 data.d=2 trials=1")
+    if device is None:
+        with pytest.raises(ConfigError, match=f"device={name}: no CUDA device is available"):
+            stages_of(config)
+    else:
+        assert stages_of(config).device.type == device
