@@ -22,7 +22,7 @@ def main() -> None:
         X = cp.Variable((p, q))
         rows = [A.reshape(N, -1) @ cp.vec(X, order="C") >= b]
         problem = cp.Problem(cp.Minimize(cp.normNuc(X)), rows)
-        certified = attnsvm.solve_least_norm(A, b)
+        certified = attnsvm.solve_least_norm(A, b, "nuclear")
         works = {
             "dense": partial(attnsvm.solve_least_norm, A, b),
             "factors": partial(attnsvm.solve_least_norm, factors, b),

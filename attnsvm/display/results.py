@@ -31,6 +31,12 @@ class Summarized(ABC):
         listed = ", ".join(f"{name}={value}" for name, value in self.summary().items())
         return f"{type(self).__name__}({listed})"
 
+    def __str__(self) -> str:
+        summary = self.summary()
+        width = max(map(len, summary))
+        lines = (f"  {name:{width}}  {value}" for name, value in summary.items())
+        return "\n".join([type(self).__name__, *lines])
+
     def _repr_html_(self) -> str:
         rows = "".join(
             f"<tr><th>{escape(name)}</th><td>{escape(str(value))}</td></tr>"
@@ -87,6 +93,14 @@ class Batched(Summarized):
 def counted(values: Iterable[Any]) -> str:
     """Return how often each value occurs: "97 solved, 3 infeasible"."""
     return ", ".join(f"{n} {value}" for value, n in Counter(map(str, values)).most_common())
+
+
+def spread(values: Any, digits: int) -> str:
+    """Return the least and the largest of some numbers: "1.12 to 2.31"; "none" of none."""
+    ends = (
+        [f"{float(end):.{digits}g}" for end in (values.min(), values.max())] if len(values) else []
+    )
+    return " to ".join(dict.fromkeys(ends)) or "none"
 
 
 def one_instance(index: Any, B: int) -> Any:

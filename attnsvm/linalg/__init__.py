@@ -163,6 +163,8 @@ def tensor_of(name: str, array: Any, device: torch.device | str | None = None) -
         if array.is_meta:
             raise ConfigError(f"{name}: on the device meta; must have values")
         tensor = array
+    elif hasattr(array, "toarray"):
+        raise ConfigError(f"{name}: {type(array).__name__}; must be dense: {name}.toarray()")
     else:
         try:
             entries = np.ma.asarray(array)

@@ -41,7 +41,7 @@ Matrices = Any
 def solve_least_norm(
     A: Matrices = None,
     b: Any = None,
-    norm: str | Norm = "nuclear",
+    norm: str | Norm = "frobenius",
     equalities: tuple[Matrices, Any] | None = None,
     gap: float = GAP,
     rank_tolerance: float = RANK_TOLERANCE,
@@ -53,19 +53,19 @@ def solve_least_norm(
     A : (B, N, p, q), or (N, p, q) for a single instance; or a tuple of factors
         The matrices A_k; or U (B, N, p) and V (B, N, q) of A_k = u_k v_k^T, which is faster.
         None without inequalities.
-    b : (B, N)
+    b : (B, N), or a number for all rows
         Right-hand sides, 0 or 1e-100 to 1e100 in size.
     norm, gap, rank_tolerance
         As in `solve_svm`.
     equalities : (C, e), optional
-        C of the kind of A and of the same p, q, with M rows, and e (B, M).
+        C of the kind of A and of the same p, q, with M rows, and e (B, M) or a number.
 
     Returns
     -------
     SvmSolution
-        W (B, p, q); multipliers, ray and `support` (B, N + M), rows of A first. `unconstrained`
-        where W = 0 is feasible, `infeasible` with a ray also where equalities contradict each
-        other, `undecided` where the bracket is open.
+        W (B, p, q), float64; multipliers, ray and `support` (B, N + M), rows of A first.
+        `unconstrained` where W = 0 is feasible, `infeasible` with a ray also where equalities
+        contradict each other, `undecided` where the bracket is open.
 
     Raises
     ------
@@ -112,12 +112,13 @@ def _rows(
         D = inputs.real(name, A)
         if D.ndim != 4 or 0 in D.shape:
             raise ConfigError(
-                f"{name}: shape {tuple(D.shape)}; must be (B, N, p, q), none of them "
-                "zero, with B = 1 for a single instance"
+                f"{name}: shape {tuple(D.shape)}; must be (N, p, q), or (B, N, p, q) of a batch, "
+                "none of them zero"
             )
         shape, D = (D.shape[2], D.shape[3]), D.flatten(2)
         Z = torch.ones_like(D[..., :1])
-    h = inputs.real(right, b)
+    h = inputs.number(right, b)
+    h = h.expand(D.shape[:2]) if h.ndim == 0 else inputs.real(right, h)
     for of_array, array, expected in ((name, D, D), (name, Z, Z), (right, h, D[..., 0])):
         check_array(of_array, array, tuple(expected.shape), torch.float64)
     size = h[h != 0].abs()
@@ -144,14 +145,16 @@ def from_cvxpy(
     problem : cvxpy.Problem
         Of one real variable X without attributes, which is not changed. The norm is one of
         `normNuc`, `sigma_max`, `norm(X, "fro")`, and of the entries `norm1`, `norm_inf`, `pnorm`,
-        `sum(abs(X))`, `max(abs(X))`.
+        `sum(abs(X))`, `max(abs(X))`. What has the same minimiser will do: powers and positive
+        multiples of a norm, constants added to it, `sum_squares(X)`, the maximum of -norm(X).
     gap, rank_tolerance
         As in `solve_svm`.
 
     Returns
     -------
     SvmSolution
-        That of `solve_least_norm`; a vector X is a matrix with one column.
+        That of `solve_least_norm`, whose objective is the norm; a vector X is a matrix with one
+        column.
 
     Raises
     ------
@@ -209,11 +212,11 @@ def _joined(parts: Sequence[tuple[Any, Any]]) -> tuple[Any, Any] | None:
 
 
 def _norm_of(objective: Any, X: Any) -> Norm:
-    """Return the norm of X that CVXPY minimises.
+    """Return the norm of X with the minimisers of CVXPY's objective.
 
     Its `pnorm` rounds p to a fraction, unless it is told not to; the user's p counts.
     """
-    expr: Any = objective.args[0]
+    sign, expr = _stripped(objective.args[0])
     kind, inside = type(expr).__name__, (*expr.args, None)[0]
     name = ENTRYWISE.get(kind)
     if kind in OF_ABSOLUTE_VALUES and type(inside).__name__ == "abs":
@@ -221,11 +224,37 @@ def _norm_of(objective: Any, X: Any) -> Norm:
     elif kind in OF_ABSOLUTE_VALUES:
         name = None
     p = float(getattr(expr, "original_p", expr.p)) if kind.startswith("Pnorm") else math.nan
+    if kind == "quad_over_lin" and expr.args[1].is_constant():
+        p = 2.0
     if p >= 1:
         name = name_of("l", p)
     if name is not None and type(inside).__name__ == "reshape":
         inside = inside.args[0]
     name = name or SINGULAR.get(kind)
-    if type(objective).__name__ != "Minimize" or name is None or inside is not X:
+    sign = -sign if type(objective).__name__ == "Maximize" else sign
+    if sign <= 0 or name is None or inside is not X:
         raise ConfigError(f"problem: {objective}; must minimise a norm of {X.name()} itself")
     return norm_of(name)
+
+
+def _stripped(expr: Any) -> tuple[float, Any]:
+    """Return a sign and what increases with sign * expr: without constants, factors and powers."""
+    sign = 1.0
+    while True:
+        kind = type(expr).__name__
+        varying = [part for part in expr.args if not part.is_constant()]
+        if len(varying) != 1 or not varying[0].is_scalar():
+            return sign, expr
+        (inside,), factors = varying, [part.value for part in expr.args if part.is_constant()]
+        if kind == "NegExpression":
+            sign = -sign
+        elif kind in ("multiply", "MulExpression", "DivExpression"):
+            if factors[0] is None or (kind == "DivExpression" and inside is not expr.args[0]):
+                return sign, expr
+            sign *= float(np.sign(factors[0]))
+        elif not (
+            kind == "AddExpression"
+            or (kind.startswith("Power") and expr.p_used >= 1 and inside.is_nonneg())
+        ):
+            return sign, expr
+        expr = inside

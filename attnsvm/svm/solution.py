@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnsvm.config.words import MEANINGS
-from attnsvm.display.results import Summarized, counted, margins, one_instance
+from attnsvm.display.results import Summarized, counted, margins, one_instance, spread
 from attnsvm.norm import Norm
 from attnsvm.svm.problem import PADDING, SvmProblem
 
@@ -175,12 +175,18 @@ class SvmSolution(Summarized, Verdict[ArrayT]):
         return self.minimised.name
 
     def summary(self) -> dict[str, Any]:
-        """Return norm, sizes and the statuses, counted."""
+        """Return norm, sizes, the statuses, counted, and the ranges of the solved instances."""
         problem = self.problem
         sizes: dict[str, Any] = {"instances": problem.B, "n": problem.n, "d": problem.d}
         if problem.size != (problem.d, problem.d):
             sizes = {"instances": problem.B, "rows": problem.N, "W": problem.size}
-        return {"norm": self.norm, **sizes, "status": counted(self.statuses)}
+        solved = [status is SvmStatus.solved for status in self.statuses]
+        digits = {"objective": 9, "duality_gap": 2, "rank": 9}
+        shown = {
+            name: spread(torch.as_tensor(getattr(self, name)).reshape(-1)[solved], count)
+            for name, count in digits.items()
+        }
+        return {"norm": self.norm, **sizes, "status": counted(self.statuses), **shown}
 
     def __len__(self) -> int:
         """Return the number of instances."""

@@ -72,7 +72,7 @@ def solve_svm(
         A of all columns but the last and B of that, a bias; or a norm of your own.
     mask : (B, n, T) bool, optional
         The admissible tokens.
-    gap : float in (0, 1e-2]
+    gap : float in [1e-12, 1e-2]
         Largest duality gap of a `solved` instance; an ill-conditioned one is allowed more.
     rank_tolerance : float in (0, 1)
         Relative threshold of the numerical rank.
@@ -86,7 +86,7 @@ def solve_svm(
     Returns
     -------
     SvmSolution
-        Torch arrays for tensors, else NumPy; with a batch axis if the input has one.
+        Torch arrays for tensors, else NumPy, float64; with a batch axis if the input has one.
 
     Raises
     ------
@@ -232,7 +232,7 @@ class Inputs:
 
         def changed(value: Any) -> Any:
             value = value[0] if self.single else value
-            return value.numpy() if isinstance(value, Tensor) and not self.is_torch else value
+            return value.numpy()[()] if isinstance(value, Tensor) and not self.is_torch else value
 
         return over_fields(changed, solution)
 
@@ -268,8 +268,8 @@ def solve(
     With `m` < d and the nuclear norm, rank(W) <= m is required.
     """
     norm = norm_of(norm)
-    if not 0 < gap <= 1e-2:
-        raise ValueError(f"gap={gap!r}: must be > 0 and <= 1e-2")
+    if not 1e-12 <= gap <= 1e-2:
+        raise ValueError(f"gap={gap!r}: must be >= 1e-12 and <= 1e-2")
     if not 0 < rank_tolerance < 1:
         raise ValueError(f"rank_tolerance={rank_tolerance!r}: must be > 0 and < 1")
     begin = time.perf_counter()

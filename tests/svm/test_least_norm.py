@@ -4,6 +4,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 import torch
+from scipy.sparse import csr_array
 
 import attnsvm
 from attnsvm.config import ConfigError
@@ -64,7 +65,9 @@ def test_completion_finds_the_matrix_where_scs_is_near():
     rng = np.random.default_rng(0)
     M = np.outer(rng.standard_normal(8), rng.standard_normal(7))
     i, j = np.nonzero(rng.uniform(size=M.shape) < 0.7)
-    solution = attnsvm.solve_least_norm(equalities=((np.eye(8)[i], np.eye(7)[j]), M[i, j]))
+    solution = attnsvm.solve_least_norm(
+        norm="nuclear", equalities=((np.eye(8)[i], np.eye(7)[j]), M[i, j])
+    )
     assert solution.status == "solved"
     assert (solution.rank, solution.rank_bound) == (1, 1)
     assert abs(solution.W - M).max() < 1e-8
@@ -144,6 +147,7 @@ WRONG = [
     ((A, 1e200 * b), "b: .* in size; must be 0, or"),
     ((A, None), "A: must be given with b"),
     ((["a"], b), "A: can't convert"),
+    ((csr_array(A[0]), b), r"A: csr_array; must be dense"),
     (((A[:, 0], A[:2, :, 0]), b), "A: factors"),
     ((A, b, "nuclear", (C.mT, e)), "C: must have the batch and the p, q of A"),
     ((A, b, "nuclear", ((C[:, 0], C[:, 0]), e)), "C: must be an array"),
@@ -162,8 +166,11 @@ def test_integers_are_numbers():
 
 
 X, Y = cp.Variable((2, 2), name="X"), cp.Variable((2, 2), PSD=True)
+FRO, NUCLEAR = cp.norm(X, "fro"), cp.normNuc(X)
 NO_NORMS = [
-    *(2 * cp.normNuc(X), cp.normNuc(X - 1), cp.norm1(2 * X), cp.sum(X), cp.max(X), X[0, 0], 0),
+    *(-NUCLEAR, 0 * NUCLEAR, 1 / NUCLEAR, (FRO - 1) ** 2, FRO**0.5, NUCLEAR + FRO),
+    NUCLEAR * cp.Parameter(),
+    *(cp.normNuc(X - 1), cp.norm1(2 * X), cp.sum(X), cp.max(X), X[0, 0], 0),
     *(cp.norm(X, 1), cp.mixed_norm(X, 2, 1), cp.quad_form(X[:, 0], np.eye(2)), -cp.pnorm(X, 0.5)),
 ]
 NO_ROWS = [
@@ -178,14 +185,48 @@ NO_ROWS = [
 ]
 PROBLEMS = [
     *((cp.Problem(cp.Minimize(f), [X >= 1]), "must minimise a norm of X itself") for f in NO_NORMS),
+    (cp.Problem(cp.Maximize(NUCLEAR), [X >= 1]), "must minimise a norm of X itself"),
     *((cp.Problem(cp.Minimize(cp.norm1(X)), [row]), message) for row, message in NO_ROWS),
-    (cp.Problem(cp.Maximize(-cp.normNuc(X)), [X >= 1]), "must minimise a norm"),
     (cp.Problem(cp.Minimize(cp.normNuc(Y)), [Y >= 1]), "has PSD; must be a constraint"),
     (cp.Problem(cp.Minimize(cp.normNuc(X))), "must have constraints"),
     (cp.Problem(cp.Minimize(cp.norm1(cp.Variable((2, 2, 2))))), "has 3 axes"),
     (cp.Problem(cp.Minimize(cp.pnorm(X, 200)), [X >= 1]), "norm=l200: must be"),
     *((value, "must be a cvxpy.Problem") for value in (None, cp.Problem)),
 ]
+
+
+SAME = [
+    *((cp.Minimize(f), FRO) for f in (cp.sum_squares(X), FRO**2 / 2 - 1, (FRO + 1) ** 3)),
+    *((cp.Minimize(f), NUCLEAR) for f in (3 * NUCLEAR, 2 - (-NUCLEAR), NUCLEAR / 2)),
+    (cp.Maximize(-2 * NUCLEAR), NUCLEAR),
+]
+
+
+@pytest.mark.parametrize(("objective", "norm"), SAME, ids=str)
+def test_an_objective_with_the_minimiser_of_a_norm_is_that_norm(objective, norm):
+    rows = [cp.sum(X) >= 1, X[0, 0] - X[1, 1] >= 1]
+    solution, known = (
+        attnsvm.from_cvxpy(cp.Problem(o, rows)) for o in (objective, cp.Minimize(norm))
+    )
+    assert solution.status == "solved"
+    assert (solution.norm, solution.objective) == (known.norm, known.objective)
+
+
+def test_a_number_is_the_right_hand_side_of_all_rows():
+    for given in (A, A[None]):
+        broadcast = attnsvm.solve_least_norm(given, 1.0)
+        assert (
+            broadcast.W.tolist()
+            == attnsvm.solve_least_norm(given, np.ones(given.shape[:-2])).W.tolist()
+        )
+        assert broadcast.W.dtype == np.float64
+    assert isinstance(attnsvm.solve_least_norm(A, 1.0).objective, float)
+
+
+def test_a_solution_prints_what_is_proved():
+    lines = str(attnsvm.solve_least_norm(A, 1.0, "nuclear")).splitlines()
+    words = [line.split(maxsplit=1) for line in lines[1:]]
+    assert [name for name, _ in words[-4:]] == ["status", "objective", "duality_gap", "rank"]
 
 
 @pytest.mark.parametrize(("problem", "message"), PROBLEMS)
