@@ -19,7 +19,7 @@ import pytest
 
 from attnsvm.config import GROUPS, RunConfig, SelectionConfig, SvmConfig
 from attnsvm.sweeps.cite import citation
-from attnsvm.sweeps.claims import STATED, all_claims
+from attnsvm.sweeps.claims import all_claims
 from attnsvm.sweeps.verdicts.derive import COMMITTED, read
 from tests.quick import quick_rows
 
@@ -278,7 +278,7 @@ def test_the_headlines_are_three_tables_with_the_counts_of_their_claims():
             [verdict.fails, verdict.met, late] if word == "fails" else [verdict.holds, verdict.met]
         )
         assert told == [int(number or 0) for number in numbers[: len(told)]], name
-    stated = [claim for claim in claims if claim.reading == STATED]
+    stated = [claim for claim in claims if claim.reading == "stated"]
     assert not any(entries[claim.name].verdict.fails for claim in stated)
     assert f"Of the {len(stated)} [claims]" in page
 

@@ -24,9 +24,9 @@ from .evidence import OF_HISTORY, OTHERWISE, Evidence, Rule, Truths
 
 HOLDS, FAILS = "holds", "fails"
 
-OURS, STATED = "ours", "stated"
+OURS = "ours"
 READINGS: Mapping[str, str] = {
-    STATED: "a theorem of the paper with its hypotheses, read there",
+    "stated": "a theorem of the paper with its hypotheses, read there",
     "proposed there": "by the paper, as a formula or from its experiments, and not proved",
     "abstract only": "as its abstract or a summary has it; the theorem was not at hand",
     "stronger": "without one of the paper's assumptions, or with more than it promises",
