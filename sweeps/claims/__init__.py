@@ -4,5 +4,5 @@ A yaml file of this package has the claims of one paper. Hypotheses and predicti
 in the columns on record, so a verdict can be derived again from the records alone.
 """
 
-from .claim import FAILS, HOLDS, READINGS, STATED, WITHOUT_TRAINING, Claim, Runs, all_claims
+from .claim import FAILS, HOLDS, READINGS, Claim, Runs, all_claims
 from .evidence import OTHERWISE, Evidence

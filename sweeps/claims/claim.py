@@ -24,11 +24,16 @@ from .evidence import OF_HISTORY, OTHERWISE, Evidence, Rule, Truths
 
 HOLDS, FAILS = "holds", "fails"
 
-OURS, STATED, WITHOUT_TRAINING = "ours", "stated", "without training"
-READINGS = (STATED, WITHOUT_TRAINING, "stronger", "carried over", OURS)
-"""How a claim follows a paper: as it is stated there; stated there of minimisers, computed
-without training; without one of the paper's assumptions, or with more than it promises; said there
-of another model or method; or in no paper, but ours."""
+OURS = "ours"
+READINGS: Mapping[str, str] = {
+    "stated": "a theorem of the paper with its hypotheses, read there",
+    "proposed there": "by the paper, as a formula or from its experiments, and not proved",
+    "abstract only": "as its abstract or a summary has it; the theorem was not at hand",
+    "stronger": "without one of the paper's assumptions, or with more than it promises",
+    "carried over": "by us from another model, method or step rule of the paper",
+    OURS: "in no paper that we know",
+}
+"""How a claim follows a paper, and what that means."""
 
 Hypothesis = tuple[str, str]
 """The condition that an instance meets, and the condition under which that is known."""
@@ -79,7 +84,7 @@ class Claim:
     prediction: Sequence[Rule]
     runs: tuple[Runs, ...]
     tolerance: str
-    reading: str = STATED
+    reading: str
     columns: Mapping[str, str] = field(default_factory=dict)
 
     @property

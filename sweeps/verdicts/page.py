@@ -13,7 +13,7 @@ from pathlib import Path
 
 from attnsvm.config.version import __version__
 
-from ..claims import READINGS, STATED, WITHOUT_TRAINING, Claim, Runs
+from ..claims import READINGS, Claim, Runs
 from ..report.page import render
 from .derive import Entry, summary
 
@@ -99,7 +99,6 @@ def rendered(form: str, claims: Sequence[Claim], entries: Mapping[str, Entry]) -
             for claim in claims
         ],
         readings=READINGS,
-        stated=(STATED, WITHOUT_TRAINING),
         summary=summary,
         commands=lambda claim: [shlex.join(command(runs, FOLDER)) for runs in claim.runs],
         version=__version__,

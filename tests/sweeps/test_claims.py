@@ -44,6 +44,7 @@ def tiny_claim(**changed):
         "name": "one",
         "paper": "0000.00000",
         "number": "Lemma 0",
+        "reading": "stated",
         "title": "a title",
         "statement": "a statement",
         "hypotheses": {"d >= 2": ("d >= 2", OTHERWISE)},
@@ -235,6 +236,7 @@ def test_every_claim_has_a_committed_verdict_of_what_it_says_now_which_the_page_
     assert {run.name for run in runs_of(CLAIMS)} == {run.name for c in CLAIMS for run in c.runs}
     for claim in CLAIMS:
         entry = entries[claim.name]
+        assert claim.reading in claims.READINGS
         assert entry.digest == claim.digest, f"attnsvm-claims {claim.name}, then --docs"
         assert set(entry.verdict.hypotheses) == set(claim.hypotheses)
     assert PAGE.read_text() == rendered("md", CLAIMS, entries)
