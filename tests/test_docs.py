@@ -29,6 +29,7 @@ PAGES = [
     ROOT / "CONTRIBUTING.md",
     ROOT / "multirun/README.md",
     *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs/findings").glob("*.md")),
 ]
 EXPERIMENTS = sorted(path.stem for path in (ROOT / "conf/sweep").glob("*.yaml"))
 PACKAGES = "attnsvm|sweeps|hydra_plugins|benchmarks"
@@ -73,7 +74,8 @@ def test_the_page_shows_what_cite_prints(monkeypatch):
 HOLDS = quick_rows(
     ("start", lambda names: names["distance"].nanmedian() < 0.01),
     ("library", lambda names: names["W_svmeq"].shape == (10, 6, 6)),
-    ("pretrained", lambda names: len(names["layer"].K) == 4),
+    ("findings/pretrained", lambda names: len(names["layer"].K) == 4),
+    ("findings/joint", lambda names: (names["law"].duality_gap < 1e-6).all()),
     ("nn", lambda names: names["q"].grad.item() == pytest.approx(1.9287e-22, rel=1e-4)),
     ("plugins", lambda names: {"Cubic", "RootSteps", "CubicHeadConfig"} <= names.keys()),
 )

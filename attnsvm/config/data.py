@@ -235,7 +235,7 @@ class PretrainedConfig(DataConfig, name="pretrained", target="Pretrained"):
     """A head of a real transformer on sentences of a text.
 
     The model is data.transformer=minilm, or a folder with config.json, model.safetensors and
-    tokenizer.json; the head is data.at_layer, data.at_head. docs/pretrained.md
+    tokenizer.json; the head is data.at_layer, data.at_head. docs/findings/pretrained.md
     """
 
     transformer: Annotated[

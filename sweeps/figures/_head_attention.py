@@ -118,7 +118,7 @@ def notes(tables: Tables, axes: CellAxes) -> list[str]:
     return [
         f"{more} further sentences are in the table." if more > 0 else "",
         "Without words: the model or text of the runs is not here as it was, see "
-        "docs/pretrained.md."
+        "docs/findings/pretrained.md."
         if without
         else "",
     ]

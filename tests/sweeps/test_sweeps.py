@@ -115,11 +115,12 @@ def test_the_documentation_has_the_whole_tables_and_a_figure_of_every_experiment
     docs = Path(__file__).parents[2] / "docs"
     pictures = list((docs / "figures").iterdir())
     tables = {folder.name: folder / "about.json" for folder in (docs / "tables").iterdir()}
-    further = {"pretrained_heads_attention", "next_token_text_steps", "next_token_graph_9"}
+    further = {"pretrained_heads_attention", "next_token_text_steps"}
     assert {*tables} == {*EXPERIMENTS, "pretrained_heads_no_sinks"}
     assert {path.stem for path in pictures} == {*tables, *further}
     assert all(path.stat().st_size <= gallery.SIZE_LIMIT_BYTES for path in pictures)
-    pages = "".join((docs / f"{name}.md").read_text() for name in ("experiments", "pretrained"))
+    names = ("experiments", "findings/pretrained")
+    pages = "".join((docs / f"{name}.md").read_text() for name in names)
     for name, path in tables.items():
         about = json.loads(path.read_text())
         assert about["sweep"] == (name if name in EXPERIMENTS else "pretrained_heads")

@@ -64,7 +64,7 @@ def heads_of(module: nn.Module, *inputs: Any, **options: Any) -> dict[str, Atten
         raise ConfigError(
             f"module={type(module).__name__}: must contain torch.nn.MultiheadAttention, or linear "
             "children q_proj and k_proj, key and query, or c_attn, and run them; "
-            "a joint map, as qkv, must be split as docs/pretrained.md shows"
+            "a joint map, as qkv, must be split as docs/findings/pretrained.md shows"
         )
     return layers
 

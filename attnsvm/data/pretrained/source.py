@@ -53,7 +53,7 @@ def load(model: str) -> Transformer:
     """
     folder = model_folder(model)
     if folder is None:
-        must = "its package must be installed, see docs/pretrained.md; or the path of a folder"
+        must = "must be the path of a folder, or installed: see docs/findings/pretrained.md"
         raise ConfigError(f"data.transformer={model}: {must}")
     try:
         files = [(folder / name).stat() for name in (CONFIG, TENSORS, TOKENIZER)]
