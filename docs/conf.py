@@ -1,6 +1,7 @@
 """The site: `make docs` builds it from these pages, the notebooks, the docstrings and docs/tables.
 
-The pictures in docs/figures are for readers of the files; the site has its own, drawn anew.
+It writes the pages of docs/pages.py first. The pictures in docs/figures are for readers of the
+files; the site has its own, drawn anew.
 """
 
 import re
@@ -11,7 +12,9 @@ from latex2mathml.converter import convert
 from sphinx.application import Sphinx
 
 from attnsvm import __version__
+from attnsvm.record import write_atomically
 from docs.gallery import draw
+from docs.pages import PAGES
 
 project = "attnsvm"
 author = "The attnsvm developers"
@@ -124,7 +127,9 @@ def draw_figures(app: Sphinx, page: str, text: list[str]) -> None:
 
 
 def setup(app: Sphinx) -> None:
-    """Add captions, figures and formulas to Sphinx, which calls this by its name."""
+    """Write pages; add captions, figures and formulas to Sphinx, which calls this by its name."""
+    for name, page in PAGES.items():
+        write_atomically(Path(app.srcdir) / name, page().encode())
     app.connect("source-read", add_captions)
     app.connect("source-read", draw_figures)
     app.add_html_math_renderer("mathml", (inline_formula, None), (displayed_formula, None))

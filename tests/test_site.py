@@ -114,8 +114,8 @@ def test_a_figure_opens_and_closes(visit):
       large.querySelector("button").click();
       return [before, ...opened, large.open];
     }"""
-    results, _ = visit(script, ["gallery.html"])
-    assert results["gallery.html"] == [False, True, True, True, False]
+    results, _ = visit(script, ["experiments.html"])
+    assert results["experiments.html"] == [False, True, True, True, False]
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

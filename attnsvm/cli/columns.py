@@ -1,4 +1,4 @@
-"""The dictionary of columns: `attnsvm --columns`, and docs/columns.md.
+"""The dictionary of columns: `attnsvm --columns`, and the page of columns of the site.
 
 columns.md is the start of the page.
 """
@@ -55,7 +55,7 @@ def columns_text() -> str:
 
 
 def columns_page() -> str:
-    """Return the dictionary as the page docs/columns.md."""
+    """Return the dictionary as a page of the site."""
     lines = [Path(__file__).with_suffix(".md").read_text()]
     for heading, columns in dictionary().items():
         rows = [

@@ -4,11 +4,10 @@
 """
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from inspect import formatannotation
 from pathlib import Path
 
-from attnsvm.cli.columns import columns_page
 from attnsvm.cli.help import option_text, options_of
 from attnsvm.config.run import ALL_GROUPS, GROUPS, SECTIONS
 from attnsvm.config.sources import conf_folder
@@ -31,23 +30,32 @@ optimizer=adam` prints one of them.
 """
 
 
-def generated() -> Iterator[tuple[Path, str]]:
-    """Yield the files of a checkout that are written from declarations, with their text."""
-    conf, root = conf_folder(), Path(__file__).parents[2]
+def options_page() -> str:
+    """Return the page of options of the site."""
     page = [OPTIONS]
     for group in (*ALL_GROUPS, *SECTIONS):
         page += [f"## {group}", ""]
-        for name in getattr(ALL_GROUPS.get(group), "own", options_of(group)):
-            yield conf / group / f"{name}.yaml", option_text(group, name)
+        for name in _names(group):
             include = f"```{{literalinclude}} ../conf/{group}/{name}.yaml"
             page += [f"### `{group}={name}`", "", include, ":language: yaml", "```", ""]
-    yield root / "docs/options.md", "\n".join(page)
+    return "\n".join(page)
+
+
+def generated() -> Iterator[tuple[Path, str]]:
+    """Yield the files of a checkout that are written from declarations, with their text."""
+    conf, root = conf_folder(), Path(__file__).parents[2]
+    for group in (*ALL_GROUPS, *SECTIONS):
+        for name in _names(group):
+            yield conf / group / f"{name}.yaml", option_text(group, name)
     types = [
         _typed("OptimizerOptions", "Fields of the optimizers", "optimizer"),
         _typed("SampleOptions", "Fields of data, heads and models", "data", "head", "model"),
     ]
     yield root / "attnsvm/config/options.pyi", STUB + "".join(types).replace("list[", "Sequence[")
-    yield root / "docs/columns.md", columns_page()
+
+
+def _names(group: str) -> Iterable[str]:
+    return getattr(ALL_GROUPS.get(group), "own", options_of(group))
 
 
 def _typed(name: str, about: str, *groups: str) -> str:

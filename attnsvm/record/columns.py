@@ -2,7 +2,7 @@
 
 Each is declared once, in `columns.csv`: what is measured of W is a column of the trials, where W is
 the trained one, and a quantity of the history, where W is that of the step. Parquet files carry
-meaning and unit of each of their columns; `attnsvm --columns` and docs/columns.md show the whole
+meaning and unit of each of their columns; `attnsvm --columns` and the site show the whole
 dictionary.
 """
 

@@ -219,7 +219,7 @@ def test_b1_is_the_same_from_gram_matrices_one_by_one(monkeypatch):
 
 
 def test_b1_alone_does_not_lead_to_the_optimal_tokens():
-    """The counterexample in whole numbers of docs/experiments.md, checked in exact arithmetic."""
+    """The counterexample of sweep=convergence_types on the site, checked in exact arithmetic."""
     X = np.array([[[2, -3], [0, 0]], [[0, -2], [-1, 0]]])
     Z, Y, v = np.array([[1, 0], [2, 0]]), np.array([1, -1]), np.array([-1, 0])
     optimal, selected = [1, 0], [1, 1]
