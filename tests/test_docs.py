@@ -108,7 +108,7 @@ def anchors(page: Path) -> set[str]:
 @each_page
 def test_links_exist(page):
     for target, anchor in re.findall(r"\]\((?!https?://)([^)#]*)#?([^)]*)\)", text_of(page)):
-        other = page.parent / target if target else page
+        other = (page.parent / target).resolve() if target else page
         assert other.exists() or other in SITE, target
         generated = other.parent == DOCS and other.name in GENERATED
         assert not generated or page in SITE, f"{target}: not in a checkout"
