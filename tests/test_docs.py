@@ -67,13 +67,14 @@ def test_the_five_lines_of_the_readme_print_what_they_say(monkeypatch, capsys):
 def test_the_page_shows_what_cite_prints(monkeypatch):
     monkeypatch.chdir(ROOT)
     entry = citation(["docs/records/heads"]).split("\n\n")[0]
-    assert textwrap.indent(entry, "    ") in (ROOT / "docs/cite.md").read_text()
+    assert textwrap.indent(entry, "    ") in (ROOT / "docs/sharing.md").read_text()
 
 
 HOLDS = quick_rows(
     ("start", lambda names: names["distance"].nanmedian() < 0.01),
     ("library", lambda names: names["W_svmeq"].shape == (10, 6, 6)),
     ("pretrained", lambda names: len(names["layer"].K) == 4),
+    ("solvers", lambda names: names["solution"].rank == 1),
     ("nn", lambda names: names["q"].grad.item() == pytest.approx(1.9287e-22, rel=1e-4)),
     ("plugins", lambda names: {"Cubic", "RootSteps", "CubicHeadConfig"} <= names.keys()),
 )
@@ -95,6 +96,23 @@ def anchors(page: Path) -> set[str]:
     """Return the names by which a link can point to a heading of `page`."""
     headings = re.findall(r"^#+ (.*)", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+DIARY = re.compile(
+    r"\b(as|than) before\b|\(before\b|\bbefore:|since then|so far|earlier version|\bmended\b"
+    r"|no longer|changed since|(?<!\bis )(?<!\bare )(?<!\bbe )\bused to\b|at the last (?!step)",
+    re.IGNORECASE,
+)
+"""What a page says that tells how it came to be."""
+
+NOT_YET = {"depth.md", "experiments.md", "joint.md"}
+"""Pages that are being rewritten."""
+
+
+@each_page
+def test_no_page_is_a_diary(page):
+    text = " ".join(page.read_text().split())
+    assert page.name in NOT_YET or [found[0] for found in DIARY.finditer(text)] == []
 
 
 @each_page
@@ -126,7 +144,7 @@ def test_modules_and_their_names_can_be_imported(page):
         assert hasattr(imported, attribute) or importlib.import_module(name), name
 
 
-def test_the_page_of_one_run_names_functions_of_its_files_and_at_most_forty_files():
+def test_the_page_of_one_run_names_functions_of_its_files_and_at_most_35_files():
     page = (ROOT / "docs/how_a_run_works.md").read_text()
     rows = re.findall(r"^\| `(attnsvm/\S+\.py)` \| (.*) \|$", page, re.MULTILINE)
     assert rows
@@ -142,7 +160,7 @@ def test_the_page_of_one_run_names_functions_of_its_files_and_at_most_forty_file
         branches.add(name)
     assert set(stages.SELECTIONS) == {"top", "multi", "scc", "optimal"} < branches
     count = len(set(re.findall(r"`(attnsvm/\S+\.py)`", page)))
-    assert count <= 40
+    assert count <= 35
     assert f"This page names {count} files" in page
 
 
