@@ -9,7 +9,7 @@
 # make test-pretrained  the heads of a real transformer: installs an 84 MB model
 # make docs     the site, under build/site; a broken link, name or notebook fails it
 # make dist     wheel and source archive under dist/, checked, installed in a clean environment and tried
-# make bench    the numbers of docs/measured.md, measured on this machine
+# make bench    the numbers of docs/speed.md, measured on this machine
 
 PYTHON ?= python3
 BIN := .venv/bin

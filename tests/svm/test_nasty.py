@@ -167,7 +167,7 @@ def test_a_crash_and_a_number_that_is_not_finite_are_missing_answers():
 @pytest.mark.full
 def test_benchopt_runs_a_solver_of_one_file(tmp_path):
     pytest.importorskip("benchopt")
-    text = (ROOT / "docs/difficult.md").read_text().partition("or None:\n\n```python")[2]
+    text = (ROOT / "docs/trust.md").read_text().partition("or None:\n\n```python")[2]
     (tmp_path / "it.py").write_text(text.partition("```")[0])
     words = f"run benchmarks/nasty -s {tmp_path}/it.py -s attnsvm -d nasty[every=60] --no-plot"
     words += f" -o *[norm=frobenius] --output {tmp_path}/found"
