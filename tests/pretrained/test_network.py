@@ -66,7 +66,11 @@ BAD = [
     ("hidden_size", "bert", with_fields(hidden_size="12")),
     ("is not the softmax", "gpt2", with_fields(scale_attn_by_inverse_layer_idx=True)),
     ("has NaN or Inf", "bert", not_finite),
-    ("contains custom code", "bert", lambda folder: (own_code(folder), with_fields(model_type="own")(folder))),
+    (
+        "contains custom code",
+        "bert",
+        lambda folder: (own_code(folder), with_fields(model_type="own")(folder)),
+    ),
 ]
 FILES = ["config.json", "model.safetensors", "tokenizer.json"]
 BAD += [(name, "bert", lambda folder, name=name: (folder / name).unlink()) for name in FILES]
