@@ -10,6 +10,7 @@ from attnsvm.config import GROUPS
 from attnsvm.experiment import parts, run
 from attnsvm.record.schema import RunRecord
 from tests.config.test_config import composed
+from tests.quick import quick
 
 SHORT = "optimizer.steps=300 trials=6"
 
@@ -66,7 +67,7 @@ def test_a_run_has_the_numbers_of_the_library(kind):
 @pytest.mark.parametrize(
     "size", ["data.n=3 data.T=4 data.d=6", pytest.param("trials=10", marks=pytest.mark.full)]
 )
-@pytest.mark.parametrize("name", GROUPS["optimizer"].own)
+@pytest.mark.parametrize("name", quick("adam", "mirror_descent", *GROUPS["optimizer"].own, count=2))
 def test_with_its_defaults_every_optimizer_gives_most_instances_a_data_point(name, size):
     trials = run(composed(f"optimizer={name}", "trials=10", *size.split())).trials
     ok = trials[trials["status"] == "ok"]
@@ -164,7 +165,7 @@ def test_a_diverged_instance_is_a_row_and_harms_no_other(tmp_path):
         assert both["status"].iloc[1] == alone["status"].iloc[0]
 
 
-@pytest.mark.parametrize("selection", ["top", "multi"])
+@pytest.mark.parametrize("selection", quick("top", "multi"))
 def test_a_stalled_run_is_a_status_unless_it_is_asked_for(selection):
     """Once the softmax saturates, the published gradient is rounding noise, the exact is not."""
     options = (

@@ -20,6 +20,7 @@ from attnsvm.head import Linear, Relu
 from attnsvm.model import CrossAttention, SelfAttention
 from tests.config.test_config import composed
 from tests.pretrained.tiny import tiny, write
+from tests.quick import quick
 from tests.verify.forging import Forgery, refusal
 from tests.verify.kinds import written
 
@@ -43,7 +44,7 @@ def drawn(trials=2, seed=0, **fields):
     return data(**fields).sample(Linear(), CrossAttention(), trials, seed)
 
 
-@pytest.mark.parametrize("control", ["none", "spectrum", "tokens"])
+@pytest.mark.parametrize("control", quick("none", "spectrum", "tokens"))
 @pytest.mark.parametrize("kind", ["bert", "gpt2"])
 def test_an_instance_depends_on_its_seed_only(kind, control):
     whole, alone = drawn(3, 5, kind=kind, control=control), drawn(1, 6, kind=kind, control=control)
