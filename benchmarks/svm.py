@@ -6,6 +6,7 @@ it, one instance after the other, and proves nothing. `on_device` runs ours alon
 
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from itertools import product
 from typing import Any
@@ -85,30 +86,19 @@ def median(count: int, call: Callable[[int], Any]) -> float:
     return float(np.median([seconds(partial(call, k))[0] for k in range(count)]))
 
 
-def least(norm: str, d: int, constraints: Callable[[Any], list[Any]], **options: Any) -> Any:
-    """Return the W (d, d) of least norm that CVXPY calls optimal, None without one."""
-    W = cp.Variable((d, d))
-    problem = cp.Problem(cp.Minimize(norm_of(norm).expression(W)), constraints(W))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            problem.solve(**options)
-        except cp.error.SolverError:
-            return None
-    return W.value if problem.status == "optimal" else None
-
-
 def cvxpy(problem: SvmProblem, b: int, norm: str, options: dict[str, Any]) -> None:
     """Solve instance b by CVXPY, written as a user writes it."""
     kind, h = problem.kind[b].numpy(), problem.h[b].numpy()
     D, Q = problem.D[b].numpy(), problem.queries[b].numpy()
-
-    def constraints(W: Any) -> list[Any]:
-        margins = cp.sum(cp.multiply(D @ W, Q), axis=1)
-        rows = [margins[kind == 1] >= h[kind == 1], margins[kind == 2] == h[kind == 2]]
-        return [row for row in rows if row.size]
-
-    least(norm, problem.d, constraints, **options)
+    W = cp.Variable(problem.size)
+    margins = cp.sum(cp.multiply(D @ W, Q), axis=1)
+    rows = [margins[kind == 1] >= h[kind == 1], margins[kind == 2] == h[kind == 2]]
+    program = cp.Problem(
+        cp.Minimize(norm_of(norm).expression(W)), [row for row in rows if row.size]
+    )
+    with warnings.catch_warnings(), suppress(cp.error.SolverError):
+        warnings.simplefilter("ignore")
+        program.solve(**options)
 
 
 def on_device(device: str = "cuda", batch: int = 10_000) -> None:

@@ -35,6 +35,12 @@ def assert_optimal(problem: SvmProblem, solution: SvmSolution, tolerance: float 
     pairing = (M * W).sum(dim=(1, 2)) / (dual_norm(M, solution.norm) * value)
     assert ((pairing - 1).abs() <= tolerance).all(), "stationarity"
     assert ((part.h * a).sum(dim=1) / value - 1 <= tolerance).all(), "weak duality"
+    assert (solution.objective[solved] >= value * (1 - 1e-12)).all(), "upper bound"
+    proved = (part.h * a).sum(dim=1) / dual_norm(M, solution.norm)
+    rounding = 64 * torch.finfo(value.dtype).eps * solution.kappa[solved]
+    assert (solution.lower_bound[solved] <= proved * (1 + tolerance + rounding)).all(), (
+        "lower bound"
+    )
 
 
 def assert_infeasible(problem: SvmProblem, solution: SvmSolution) -> None:

@@ -15,6 +15,7 @@ from attnsvm.svm import solve_gen_svm, solve_rank_constrained, solve_svm
 from tests.config.test_config import composed
 from tests.kkt import normal
 from tests.pretended import GPU, PretendedGpu
+from tests.quick import quick_rows
 from tests.svm.instances import gaussian, spheres
 
 
@@ -41,10 +42,12 @@ def large():
     return spheres(16, 70, 12, range(1)), {}
 
 
+OTHERS = [(feasible_and_infeasible, norm) for norm in ("nuclear", "l1", "l3")]
+OTHERS += [(several_tokens, "frobenius"), (large, "frobenius"), (large, "nuclear")]
 CASES = [
-    *((feasible_and_infeasible, norm) for norm in ("frobenius", "nuclear", "spectral", "l1", "l3")),
-    *((several_tokens, norm) for norm in ("frobenius", "nuclear")),
-    *(pytest.param(large, norm, marks=pytest.mark.full) for norm in ("frobenius", "nuclear")),
+    (feasible_and_infeasible, "frobenius"),
+    (several_tokens, "nuclear"),
+    *quick_rows((feasible_and_infeasible, "spectral"), *OTHERS),
 ]
 
 

@@ -268,29 +268,6 @@ def test_arrays_of_every_kind_are_their_numbers(kind):
         np.testing.assert_array_equal(detached, y)
 
 
-def test_fields_of_a_batch_in_any_order():
-    batch = tiny()
-    turned = {
-        name: ARRAYS["transposed"](getattr(batch, name).numpy()) for name in ("X", "Z", "Y", "mask")
-    }
-    assert not turned["X"].is_contiguous()
-    other = dataclasses.replace(batch, **turned)
-    assert attnsvm.train(other, steps=2).W.equal(attnsvm.train(batch, steps=2).W)
-    assert other[::2].X.is_contiguous()
-
-
-@pytest.mark.parametrize("kind", ["fortran", "big_endian"])
-def test_files_in_any_order(kind, tmp_path):
-    batch, of = tiny(), ARRAYS[kind]
-    start = batch.X[:, :, 0].mT @ batch.Z
-    arrays = {name: of(getattr(batch, name).numpy()) for name in ("X", "Z", "Y", "mask")}
-    np.savez(tmp_path / "data.npz", **arrays, v=of(batch.head_parameters["v"].numpy()))
-    np.savez(tmp_path / "W.npz", W0=of(start.numpy()), seeds=of(batch.seeds.numpy()))
-    stored = attnsvm.sample("file", path=str(tmp_path / "data.npz"), seed=4)
-    path = attnsvm.train(stored, init="file", init_path=str(tmp_path / "W.npz"), steps=2)
-    assert path.W.equal(attnsvm.train(batch, init=start, steps=2).W)
-
-
 PLAIN, DENSE = np.ones((2, 3, 3)), torch.ones(2, 3, 3, dtype=torch.float64)
 NOT_PLAIN: dict[str, Callable[[], Any]] = {
     "masked": lambda: np.ma.masked_greater(PLAIN, 0),

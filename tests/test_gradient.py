@@ -1,6 +1,7 @@
 """The gradient against 60-digit arithmetic on saturated instances, where float64 has no digits."""
 
 import dataclasses
+from itertools import product
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from attnsvm.linalg import EPS as MACHINE_EPS
 from attnsvm.nn.risk import Risk
 from attnsvm.training import train
 from attnsvm.training.ending import Ending
+from tests.quick import quick_rows
 from tests.test_loss import exact
 from tests.training.test_training import risk_of
 
@@ -104,89 +106,85 @@ def stepped(risk, variables, compiled):
     return [V - V0 for V, V0 in zip(moved, variables, strict=True)]
 
 
-@pytest.mark.full
-@SETTINGS
-@pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize("size", [1.0, 1e2, 1e5])
-@pytest.mark.parametrize("ridge", [0.0, MACHINE_EPS])
-def test_exact_step_at_any_norm(head, parameterization, m, size, ridge):
-    """At 1e5 the attention of all but one token is e^-10000 or less."""
-    risk = risk_of(sample(head=head, **SHAPE), parameterization, m)
-    variables = weights(risk, size)
-    assert max(errors(risk, variables, ridge, "log_domain")) <= 1e-10
-    if size == 1e5 and not ridge:
-        assert min(errors(risk, variables, ridge, "direct")) > 0.1
+def with_copies(risk, variables):
+    """Return the risk where a neighbour of the token of largest attention is a copy of it."""
+    X, tokens = risk.batch.X, risk.forward(variables).top.unsqueeze(-1)
+    copies = X.gather(-2, tokens.expand(-1, -1, -1, risk.batch.d))
+    neighbours = ((tokens + 1) % risk.batch.T).expand_as(copies)
+    return changed(risk, X=X.scatter(-2, neighbours, copies))
 
 
-@pytest.mark.full
-@SETTINGS
-@pytest.mark.parametrize("loss", ["logistic", "exponential", "linear", "squared"])
-@pytest.mark.parametrize("size", [1.0, 1e5])
-@pytest.mark.parametrize("far", [(0, 0, 0), (2000, 2000, 2001), (-2000, -2001, -2000), (30, -5, 3)])
-def test_exact_step_with_slopes_of_any_size(far, size, loss, parameterization, m):
+def at_margins(*far):
     """Tokens + c_i v add c_i to the margins of sample i: e^2000 and e^-2000 are no float64."""
-    risk = risk_of(sample(**SHAPE), parameterization, m, loss)
-    offset = torch.tensor(far, dtype=torch.float64)
-    X = risk.batch.X + offset[None, :, None, None] * risk.batch.head_parameters["v"][:, None, None]
-    risk = changed(risk, X=X, Y=torch.ones_like(risk.batch.Y))
-    variables = weights(risk, size)
-    assert ((risk.forward(variables).margins[0] - offset).abs() < 5).all()
-    assert max(errors(risk, variables, 0.0, "log_domain")) <= 1e-10
+
+    def change(risk, variables):
+        v, offset = risk.batch.head_parameters["v"], torch.tensor(far, dtype=torch.float64)
+        X = risk.batch.X + offset[None, :, None, None] * v[:, None, None]
+        moved = changed(risk, X=X, Y=torch.ones_like(risk.batch.Y))
+        assert ((moved.forward(variables).margins[0] - offset).abs() < 5).all()
+        return moved
+
+    return change
 
 
-@SETTINGS
-def test_a_sample_that_does_not_pull_hides_no_other(parameterization, m):
+def flat(risk, variables):
     """The first sample attends to all its tokens at a flat place of the head, the others to one."""
-    risk = risk_of(sample(head="relu", **SHAPE), parameterization, m)
     X, Z, V = risk.batch.X.clone(), risk.batch.Z.clone(), risk.batch.head_parameters["V"]
     X[:, 0] = -torch.linalg.solve(V.mT, X[:, 0].mT.abs() + 0.1).mT  # V^T x < 0
     Z[:, 0] *= 1e-8
     risk = changed(risk, X=X, Z=Z)
-    variables = weights(risk, 1e6)
     forward = risk.forward(variables)
     assert forward.softmax[0, 0].max() < 0.9
     assert forward.log_softmax[0, 1:].sort(-1).values[:, -2].max() < -1000
-    assert max(errors(risk, variables, 0.0, "log_domain")) <= 1e-10
-    for compiled in (True, False):
-        for step in stepped(risk, variables, compiled):
-            assert abs(step.norm() - 1) < 1e-8
+    return risk
 
 
-@pytest.mark.full
+def without_a_query(risk, variables):
+    """W has no say in the attention of a sample, whose gradient in the logits is not zero."""
+    return changed(risk, Z=risk.batch.Z.clone().index_fill_(1, torch.tensor(0), 0.0))
+
+
+LOSSES = ["logistic", "exponential", "linear", "squared"]
+FAR = [(0, 0, 0), (2000, 2000, 2001), (-2000, -2001, -2000), (30, -5, 3)]
+CASES = [
+    (flat, "relu", "logistic", 1e6, 0.0),
+    *((None, head, "logistic", size, 0.0) for head in HEADS for size in (1.0, 1e2, 1e5)),
+    *((None, head, "logistic", size, MACHINE_EPS) for head in HEADS for size in (1.0, 1e2, 1e5)),
+    *(
+        (at_margins(*far), "linear", *of)
+        for far in FAR
+        for of in product(LOSSES, (1.0, 1e5), (0.0,))
+    ),
+    *((without_a_query, "linear", "logistic", size, 0.0) for size in (1.0, 1e6)),
+    *((with_copies, head, "logistic", size, 0.0) for head in HEADS for size in (1.0, 3e3, 1e5)),
+]
+
+
 @SETTINGS
-@pytest.mark.parametrize("size", [1.0, 1e6])
-def test_a_sample_without_a_query_hides_no_other(size, parameterization, m):
-    """W has no say in its attention, whose gradient in the logits is not zero."""
-    risk = risk_of(sample(**SHAPE), parameterization, m)
-    Z = risk.batch.Z.clone()
-    Z[:, 0] = 0
-    risk = changed(risk, Z=Z)
-    assert max(errors(risk, weights(risk, size), 0.0, "log_domain")) <= 1e-10
-    for compiled in (True, False):
-        path = train(risk.batch, risk.rule, init="uniform", steps=1000, compiled=compiled)
-        assert path.status() == ["unsaturated"]
-        assert (path.snapshots.diff(dim=1).norm(dim=(2, 3)) > 1).all()
-
-
-@pytest.mark.full
-@SETTINGS
-@pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize("size", [1.0, 3e3, 1e5])
-def test_exact_step_where_the_top_token_has_a_copy(size, head, parameterization, m):
-    """Both get half the attention, and what pulls is that of the others, e^-1000 or less."""
-    risk = risk_of(sample(head=head, **SHAPE), parameterization, m)
+@pytest.mark.parametrize(("change", "head", "loss", "size", "ridge"), quick_rows(*CASES))
+def test_the_step_is_exact(change, head, loss, size, ridge, parameterization, m):
+    """At 1e5 the attention of all but one token is e^-10000 or less."""
+    risk = risk_of(sample(head=head, **SHAPE), parameterization, m, loss)
     variables = weights(risk, size)
-    risk = with_copies(risk, variables)
-    log_s = risk.forward(variables).log_softmax[0].sort(-1).values
-    if size == 1e5:
-        assert (log_s[:, -2] > -1).all()
-        assert (log_s[:, -3] < -90).all()
-        assert log_s[:, -3].min() < -700
-    assert max(errors(risk, variables, 0.0, "log_domain")) <= 1e-10
-    pairs = zip(*(stepped(risk, variables, compiled) for compiled in (True, False)), strict=True)
-    for kernel, loop in pairs:
-        assert abs(kernel.norm() - 1) < 1e-9
-        torch.testing.assert_close(kernel, loop, rtol=0, atol=1e-12 * size)
+    risk = change(risk, variables) if change else risk
+    assert max(errors(risk, variables, ridge, "log_domain")) <= 1e-10
+    if change is None and size == 1e5 and not ridge:
+        assert min(errors(risk, variables, ridge, "direct")) > 0.1
+    if change in (flat, with_copies):
+        pair = (stepped(risk, variables, compiled) for compiled in (True, False))
+        for kernel, loop in zip(*pair, strict=True):
+            assert abs(kernel.norm() - 1) < 1e-8
+            torch.testing.assert_close(kernel, loop, rtol=0, atol=1e-12 * size)
+
+
+@pytest.mark.full
+@SETTINGS
+@pytest.mark.parametrize("compiled", [True, False])
+def test_training_goes_on_without_a_query(compiled, parameterization, m):
+    risk = without_a_query(risk_of(sample(**SHAPE), parameterization, m), None)
+    path = train(risk.batch, risk.rule, init="uniform", steps=1000, compiled=compiled)
+    assert path.status() == ["unsaturated"]
+    assert (path.snapshots.diff(dim=1).norm(dim=(2, 3)) > 1).all()
 
 
 @pytest.mark.full
@@ -204,11 +202,3 @@ def test_the_error_of_the_direction_is_bounded_and_not_by_far(size, apart, param
     error = max(errors(risk, variables, 0.0, "log_domain"))
     assert error <= stated + 1e-15
     assert stated <= 1e-15 * (10 + size) * 100 / apart
-
-
-def with_copies(risk, variables):
-    """Return the risk where a neighbour of the token of largest attention is a copy of it."""
-    X, tokens = risk.batch.X, risk.forward(variables).top.unsqueeze(-1)
-    copies = X.gather(-2, tokens.expand(-1, -1, -1, risk.batch.d))
-    neighbours = ((tokens + 1) % risk.batch.T).expand_as(copies)
-    return changed(risk, X=X.scatter(-2, neighbours, copies))

@@ -37,6 +37,7 @@ class Data(ABC):
         """Return instances with seeds seed, seed + 1, ..., at most `trials` of them."""
 
 
+@dataclass(eq=False)
 class Seeded(Data):
     """Instances drawn one by one, each from its own CPU generator with seed `seed + i`.
 
@@ -45,10 +46,9 @@ class Seeded(Data):
     query, are drawn last, so that tokens, queries and head are those of the published instance.
     """
 
-    def __init__(
-        self, n: int = DrawnConfig.n, T: int = DrawnConfig.T, d: int = DrawnConfig.d
-    ) -> None:
-        self.n, self.T, self.d = n, T, d
+    n: int = DrawnConfig.n
+    T: int = DrawnConfig.T
+    d: int = DrawnConfig.d
 
     @abstractmethod
     def draw(self, generator: Generator, head: Head) -> Drawn:
@@ -114,6 +114,11 @@ def head_of_labels(head: Head, model: Model, data: str) -> LabelHead:
 def normal(generator: Generator, *shape: int) -> Tensor:
     """Return a standard normal draw, float32."""
     return torch.randn(*shape, generator=generator, dtype=torch.float32)
+
+
+def text_name(text: str | None) -> str:
+    """Return what messages call the text of `read_text`."""
+    return "the text of attnsvm" if text is None else f"data.text={text}"
 
 
 def read_text(text: str | None) -> str:

@@ -5,20 +5,21 @@ e_1, ..., e_K. With `loss=cross_entropy`, -log of the attention of the label, th
 Tokens and queries have max(K, d) entries, so that W is square: zeros beyond K and d.
 """
 
-import dataclasses
 import math
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Generator, Tensor
 from torch.nn.functional import pad
 
-from attnsvm.config.data import ClassesConfig
+from attnsvm.config.data import ClassesConfig, ContextsConfig
 from attnsvm.data.base import Drawn, Seeded, check_own_scores, normal
 from attnsvm.head import Head, RowScores, unit_vector
 from attnsvm.model import LinearClassifier, Model
 from attnsvm.problem import ProblemBatch
 
 
+@dataclass(eq=False)
 class Classes(Seeded):
     """Points that a linear classifier separates with certainty.
 
@@ -33,19 +34,15 @@ class Classes(Seeded):
     and some bias undoes the move.
     """
 
-    def __init__(
-        self,
-        n: int,
-        d: int,
-        K: int,
-        margin: float,
-        points: str = ClassesConfig.points,
-        condition: float = ClassesConfig.condition,
-        bias: bool = ClassesConfig.bias,
-    ) -> None:
-        super().__init__(n, K, d)
-        self.bias = bias
-        self.K, self.margin, self.points, self.condition = K, margin, points, condition
+    T: int = field(init=False)  # K
+    K: int = ClassesConfig.K
+    margin: float = ClassesConfig.margin
+    points: str = ClassesConfig.points
+    condition: float = ClassesConfig.condition
+    bias: bool = ClassesConfig.bias
+
+    def __post_init__(self) -> None:
+        self.T = self.K
 
     def sample(self, head: Head, model: Model, trials: int, seed: int) -> ProblemBatch:
         """Return the instances, each sample with the head of its label."""
@@ -72,6 +69,7 @@ class Classes(Seeded):
         return g + self.margin * teacher[y], y
 
 
+@dataclass(eq=False)
 class Contexts(Classes):
     """Contexts with several next tokens: the linear decoder of arXiv 2402.18551.
 
@@ -81,16 +79,16 @@ class Contexts(Classes):
     random scores the tokens of a sample have those of a point on the unit sphere, drawn last.
     """
 
-    def __init__(self, n: int, d: int, K: int, contexts: int, support: int, scores: str) -> None:
-        super().__init__(n, d, K, margin=0.0)
-        self.contexts, self.support, self.scores = contexts, support, scores
+    contexts: int = ContextsConfig.contexts
+    support: int = ContextsConfig.support
+    scores: str = ContextsConfig.scores
 
     def draw(self, generator: Generator, head: Head) -> Drawn:
         """Draw contexts, labels, scores."""
         drawn = super().draw(generator, head)
         if self.scores == "random":
             v = unit_vector(generator, *drawn.Z.shape)
-            return dataclasses.replace(drawn, head_parameters={"v": v})
+            return replace(drawn, head_parameters={"v": v})
         return drawn
 
     def labelled(self, generator: Generator) -> tuple[Tensor, Tensor]:

@@ -1,16 +1,19 @@
 """Tokens that are not random: patches of the handwritten digits that come with scikit-learn."""
 
 import functools
+from dataclasses import dataclass, field
 
 import torch
 from torch import Generator, Tensor
 from torch.nn.functional import unfold
 
 from attnsvm.config import ConfigError
+from attnsvm.config.data import DigitsConfig
 from attnsvm.data.base import Drawn, Seeded
 from attnsvm.head import Head
 
 
+@dataclass(eq=False)
 class Digits(Seeded):
     """Samples are images of two digits, tokens their patches, labels +1 and -1 by digit.
 
@@ -22,13 +25,20 @@ class Digits(Seeded):
     T = ((8 - patch) // stride + 1)^2 tokens of dimension d = patch^2, pixel values from 0 to 1.
     """
 
-    def __init__(self, n: int, positive: int, negative: int, patch: int, stride: int) -> None:
-        if positive == negative:
-            raise ConfigError(f"data.negative={negative}: must be different from data.positive")
-        self.patches, self.signs = labelled_patches(positive, negative, patch, stride)
-        if n > len(self.signs):
-            raise ConfigError(f"data.n={n}: must be <= {len(self.signs)}, the number of images")
-        super().__init__(n, *self.patches.shape[1:])
+    T: int = field(init=False)
+    d: int = field(init=False)
+    positive: int = DigitsConfig.positive
+    negative: int = DigitsConfig.negative
+    patch: int = DigitsConfig.patch
+    stride: int = DigitsConfig.stride
+
+    def __post_init__(self) -> None:
+        patches = labelled_patches(self.positive, self.negative, self.patch, self.stride)
+        self.patches, self.signs = patches
+        self.T, self.d = self.patches.shape[1:]
+        if self.n > len(self.signs):
+            must = f"must be <= {len(self.signs)}, the number of images"
+            raise ConfigError(f"data.n={self.n}: {must}")
 
     def draw(self, generator: Generator, head: Head) -> Drawn:
         """Draw the head, then n images."""

@@ -1,17 +1,18 @@
 """`data=planted`: one token of each sample carries the label, and resembles the query."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Generator, Tensor
 
-from attnsvm.config import ConfigError
+from attnsvm.config.data import PlantedConfig
 from attnsvm.data.base import Drawn, Seeded, check_v, normal
 from attnsvm.head import Head, unit_vector
 from attnsvm.model import Model
 from attnsvm.problem import ProblemBatch
 
 
+@dataclass(eq=False)
 class Planted(Seeded):
     """Samples of one distribution, so that what is learned on n of them is asked on others.
 
@@ -25,21 +26,16 @@ class Planted(Seeded):
     change none of them.
     """
 
-    def __init__(
-        self, n: int, T: int, d: int, score_gap: float, signal: float, held_out: int
-    ) -> None:
-        if d < 3:  # in one dimension signal z + g may be 0
-            raise ConfigError(f"data.d={d}: must be >= 3 with data=planted")
-        super().__init__(n, T, d)
-        self.score_gap, self.signal, self.held_out = score_gap, signal, held_out
+    score_gap: float = PlantedConfig.score_gap
+    signal: float = PlantedConfig.signal
+    held_out: int = PlantedConfig.held_out
 
     def sample(self, head: Head, model: Model, trials: int, seed: int) -> ProblemBatch:
         """Return the instances, with their further samples."""
         if not self.held_out:
             return super().sample(head, model, trials, seed)
         drawn = self.n + self.held_out
-        whole = Planted(drawn, self.T, self.d, self.score_gap, self.signal, 0)
-        batch = whole.sample(head, model, trials, seed)
+        batch = replace(self, n=drawn, held_out=0).sample(head, model, trials, seed)
         first = batch.n // drawn * self.n
         training, held_out = (
             {name: getattr(batch, name)[:, part] for name in ("X", "Z", "Y", "mask")}

@@ -1,11 +1,11 @@
 """Instances of the papers: on the unit sphere, orthonormal, and two scenes in the plane."""
 
 from abc import abstractmethod
+from dataclasses import dataclass
 
 import torch
 from torch import Generator, Tensor
 
-from attnsvm.config import ConfigError
 from attnsvm.data.base import Drawn, Seeded, check_v, normal
 from attnsvm.head import Head, unit_vector
 from attnsvm.linalg import orthonormal, own_settings
@@ -93,11 +93,6 @@ class Orthonormal(Scene):
     then the columns of the left factor of the decomposition of its transpose.
     """
 
-    def __init__(self, n: int, T: int, d: int) -> None:
-        if T > d:
-            raise ConfigError(f"data.T={T}: must be <= d={d}: the tokens are orthonormal")
-        super().__init__(n, T, d)
-
     def tokens(self, generator: Generator) -> Tensor:
         """Draw a matrix and orthonormalise its rows."""
         X = normal(generator, self.n, self.T, self.d)
@@ -106,11 +101,13 @@ class Orthonormal(Scene):
         return torch.linalg.svd(X.mT, full_matrices=False)[0].mT
 
 
+@dataclass(eq=False)
 class PathsFar(Scene):
     """First published two-dimensional scene (seed 1): n=2, T=3, the samples far apart."""
 
-    def __init__(self) -> None:
-        super().__init__(n=2, T=3, d=2)
+    n: int = 2
+    T: int = 3
+    d: int = 2
 
     def tokens(self, generator: Generator) -> Tensor:
         """Draw tokens of spread 0.3 around (-1, 0) and (1, 0)."""
@@ -118,11 +115,13 @@ class PathsFar(Scene):
         return X + torch.tensor([[[-1.0, 0.0]], [[1.0, 0.0]]])
 
 
+@dataclass(eq=False)
 class PathsNear(Scene):
     """Second published two-dimensional scene (seed 3): n=2, T=5, one token of each sample apart."""
 
-    def __init__(self) -> None:
-        super().__init__(n=2, T=5, d=2)
+    n: int = 2
+    T: int = 5
+    d: int = 2
 
     def tokens(self, generator: Generator) -> Tensor:
         """Draw tokens of spread 0.5 around (-1, 0) except the first of each sample."""

@@ -2,18 +2,20 @@
 
 import re
 from collections import Counter
+from dataclasses import dataclass
 
 import torch
 from torch import Generator, Tensor
 
 from attnsvm.config import ConfigError
-from attnsvm.data.base import read_text
+from attnsvm.data.base import read_text, text_name
 from attnsvm.data.token_graph import Vocabulary
 
 WORD = re.compile(r"\w+(?:['\u2019-]\w+)*")
 """A word: letters and digits, with single apostrophes and hyphens between them."""
 
 
+@dataclass(eq=False)
 class Text(Vocabulary):
     """Windows of T consecutive words of a text whose next word, the label, is one of them.
 
@@ -28,13 +30,12 @@ class Text(Vocabulary):
 
     NAME = "text"
 
-    def __init__(
-        self, n: int, T: int, d: int, K: int, embeddings: str, output: str, text: str | None
-    ) -> None:
-        super().__init__(n, T, d, K, embeddings, output)
-        words = WORD.findall(read_text(text).lower())
+    text: str | None = None
+
+    def __post_init__(self) -> None:
+        n, T, K, words = self.n, self.T, self.K, WORD.findall(read_text(self.text).lower())
         counts = Counter(words)
-        of = "the text of attnsvm" if text is None else f"data.text={text}"
+        of = text_name(self.text)
         if K > len(counts):
             raise ConfigError(f"data.K={K}: must be <= {len(counts)}, the different words of {of}")
         self.known = sorted(counts, key=lambda word: (-counts[word], word))[:K]

@@ -1,11 +1,13 @@
 """`data=token_graph`: next tokens drawn from the priorities of a vocabulary."""
 
 from abc import abstractmethod
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Generator, Tensor
 
+from attnsvm.config.data import TokenGraphConfig, VocabularyConfig
 from attnsvm.data.base import Drawn, LabelHead, Seeded, head_of_labels, normal
 from attnsvm.head import Head, unit_vector
 from attnsvm.linalg import own_settings
@@ -13,6 +15,7 @@ from attnsvm.model import Model
 from attnsvm.problem import ProblemBatch
 
 
+@dataclass(eq=False)
 class Vocabulary(Seeded):
     """Sequences of T token ids with the next one, the label, among them (arXiv 2403.08081).
 
@@ -23,9 +26,9 @@ class Vocabulary(Seeded):
 
     NAME: ClassVar[str]
 
-    def __init__(self, n: int, T: int, d: int, K: int, embeddings: str, output: str) -> None:
-        super().__init__(n, T, d)
-        self.K, self.embeddings, self.output = K, embeddings, output
+    K: int = VocabularyConfig.K
+    embeddings: str = "sphere"
+    output: str = VocabularyConfig.output
 
     @abstractmethod
     def sequences(self, generator: Generator) -> tuple[Tensor, Tensor]:
@@ -53,6 +56,7 @@ class Vocabulary(Seeded):
         return E
 
 
+@dataclass(eq=False)
 class TokenGraph(Vocabulary):
     """Ids are uniform, and a graph decides which of them is next.
 
@@ -62,11 +66,7 @@ class TokenGraph(Vocabulary):
 
     NAME = "token_graph"
 
-    def __init__(
-        self, n: int, T: int, d: int, K: int, graph: str, embeddings: str, output: str
-    ) -> None:
-        super().__init__(n, T, d, K, embeddings, output)
-        self.graph = graph
+    graph: str = TokenGraphConfig.graph
 
     def sequences(self, generator: Generator) -> tuple[Tensor, Tensor]:
         """Draw ids and next tokens."""

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from attnsvm.config.norm import name_of
 from attnsvm.norm import lp
-from attnsvm.norm.base import CLARABEL, Array, Norm, Proximal
+from attnsvm.norm.base import CLARABEL, Array, Proximal
 from attnsvm.norm.cone import Cone
 from attnsvm.norm.linear import LinearCone
 from attnsvm.norm.power import PowerCone
@@ -21,13 +19,14 @@ EXACT = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e
 SIMPLEX = {"solver": "SCIPY", "scipy_options": {"method": "highs-ds", **EXACT}}
 
 
-class Entrywise(Norm):
+class Entrywise(lp.Lp):
     """The l_p norm of the entries, (sum_ij |w_ij|^p)^(1/p), 1 <= p <= inf."""
 
+    FAMILY = "l"
+
     def __init__(self, p: float) -> None:
-        self.p = lp.exponent(p)
-        self.name = name_of("l", self.p)
-        self.is_hilbert = self.rotation_invariant = self.p == 2
+        super().__init__(p)
+        self.rotation_invariant = self.is_hilbert
         self.programs = (SIMPLEX if lp.is_linear(self.p) else CLARABEL,)
 
     def value(self, W: Tensor) -> Tensor:
@@ -38,11 +37,6 @@ class Entrywise(Norm):
         """Return the Euclidean norm of the singular values, with p = 2."""
         return lp.size(sigma, self.p) if self.is_hilbert else super().of_spectrum(sigma)
 
-    @property
-    def dual(self) -> Entrywise:
-        """The l_q norm."""
-        return Entrywise(lp.conjugate(self.p))
-
     def steepest(self, M: Tensor) -> Tensor:
         """Return sign(m_ij) (|m_ij| / ||M||_q)^(q - 1); with p = 1 a single entry is not zero."""
         return lp.steepest(M.flatten(-2), self.p).reshape(M.shape)
@@ -50,10 +44,6 @@ class Entrywise(Norm):
     def spread(self, d: int) -> float:
         """Return d^(2/p - 1), at least one."""
         return math.pow(d, max(0.0, 2 / self.p - 1))
-
-    def path(self) -> Sequence[Norm]:
-        """Return the norms whose exponents lead from 2 to p; none of a subclass, another norm."""
-        return [Entrywise(p) for p in lp.path(self.p)] if type(self) is Entrywise else []
 
     def cone(self, rows: Rows) -> Cone[Any]:
         """Return the cone of a linear program, or of p-th powers of the entries."""

@@ -4,8 +4,9 @@ Of the entries of a matrix they are its entry-wise norms, of its singular values
 """
 
 import math
+from collections.abc import Sequence
 from numbers import Real
-from typing import Any
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
@@ -13,7 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnsvm.config import ConfigError
-from attnsvm.norm.base import Array
+from attnsvm.config.norm import name_of
+from attnsvm.norm.base import Array, Norm
 
 HALVINGS = 200
 
@@ -21,11 +23,25 @@ FACTOR = 1.75
 """Largest ratio of successive exponents of a path, or of their conjugates below 2."""
 
 
-def exponent(p: Any) -> float:
-    """Return p as a float; ConfigError unless it is a number >= 1, inf allowed."""
-    if not isinstance(p, Real) or not float(p) >= 1:
-        raise ConfigError(f"p={p!r}: must be a number >= 1, inf allowed")
-    return float(p)
+class Lp(Norm):
+    """The l_p norm of the numbers of a matrix, its entries or singular values, 1 <= p <= inf."""
+
+    FAMILY: ClassVar[str]
+
+    def __init__(self, p: float) -> None:
+        if not isinstance(p, Real) or not float(p) >= 1:
+            raise ConfigError(f"p={p!r}: must be a number >= 1, inf allowed")
+        self.p = float(p)
+        self.name, self.is_hilbert = name_of(self.FAMILY, self.p), self.p == 2
+
+    @property
+    def dual(self) -> Self:
+        """The norm of the same kind with q = p / (p - 1)."""
+        return type(self)(conjugate(self.p))
+
+    def path(self) -> Sequence[Norm]:
+        """Return the norms whose exponents lead from 2 to p; none of a subclass, another norm."""
+        return [type(self)(p) for p in path(self.p)] if Lp in type(self).__bases__ else []
 
 
 def conjugate(p: float) -> float:

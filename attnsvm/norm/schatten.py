@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from attnsvm.config.norm import name_of
 from attnsvm.linalg.decompositions import singular_values, thin_svd
 from attnsvm.norm import lp
-from attnsvm.norm.base import CLARABEL, Array, Norm, Proximal
+from attnsvm.norm.base import CLARABEL, Array, Proximal
 from attnsvm.norm.cone import Cone
 from attnsvm.norm.nuclear import NuclearCone
 from attnsvm.norm.power import PowerCone
@@ -21,15 +19,15 @@ from attnsvm.norm.rows import Rows
 from attnsvm.norm.spectral import SpectralCone
 
 
-class Schatten(Norm):
+class Schatten(lp.Lp):
     """The l_p norm of the singular values, 1 <= p <= inf."""
 
+    FAMILY = "schatten"
     rotation_invariant = True
 
     def __init__(self, p: float) -> None:
-        self.p = lp.exponent(p)
-        self.name = name_of("schatten", self.p)
-        self.is_hilbert, self.bounds_rank = self.p == 2, self.p == 1
+        super().__init__(p)
+        self.bounds_rank = self.p == 1
         self.programs = (CLARABEL,) if self.p == math.inf else ()  # none else helps
 
     def value(self, W: Tensor) -> Tensor:
@@ -50,18 +48,9 @@ class Schatten(Norm):
         v = lp.steepest(torch.where(sigma > floor, sigma, 0.0), self.p)
         return (U * v.unsqueeze(-2)) @ V.mT
 
-    @property
-    def dual(self) -> Schatten:
-        """The Schatten norm with q = p / (p - 1)."""
-        return Schatten(lp.conjugate(self.p))
-
     def spread(self, d: int) -> float:
         """Return d^(1/p - 1/2), at least one."""
         return math.pow(d, max(0.0, 1 / self.p - 0.5))
-
-    def path(self) -> Sequence[Norm]:
-        """Return the norms whose exponents lead from 2 to p; none of a subclass, another norm."""
-        return [Schatten(p) for p in lp.path(self.p)] if type(self) is Schatten else []
 
     def cone(self, rows: Rows) -> Cone[Any]:
         """Return the cone of a linear matrix inequality, or of p-th powers of singular values."""

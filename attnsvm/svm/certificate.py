@@ -32,6 +32,7 @@ import torch
 from torch import Tensor
 
 from attnsvm.linalg import EPS
+from attnsvm.linalg.decompositions import singular_values
 from attnsvm.norm import Norm, norm_of
 from attnsvm.svm import tolerances
 from attnsvm.svm.problem import SvmProblem, power_of_two
@@ -104,8 +105,10 @@ def _primal(problem: SvmProblem, W: Tensor, lower: Tensor, norm: Norm, gap: floa
     """
     scaling = problem.separating & problem.homogeneous[:, None]
     proof = _primal_of(problem, W, norm, scaling)
-    clear = scaling & ~problem.faint(W, gap)
     wide = ~(proof.accuracy(lower) <= gap) & ~problem.relieved
+    if not wide.any():
+        return proof
+    clear = scaling & ~problem.faint(W, gap)
     index = (wide & (clear != scaling).any(dim=1)).nonzero()[:, 0]
     if not index.numel():
         return proof
@@ -296,7 +299,7 @@ def lower_bound(problem: SvmProblem, a: Tensor, norm: str | Norm) -> tuple[Tenso
     norm = norm_of(norm)
     M = _combined(problem, a) if norm.rotation_invariant else problem.combine(a)
     if norm.bounds_rank:
-        sizes = torch.linalg.svdvals(M)
+        sizes = singular_values(M)
         size = norm.dual.of_spectrum(sizes)
     else:
         size = norm.dual.value(M)

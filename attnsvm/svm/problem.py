@@ -114,16 +114,22 @@ class SvmProblem:
         """The query z_k of every row, (B, N, d)."""
         return self.Z.repeat_interleave(self.N // self.n, dim=1)
 
-    @property
+    @cached_property
+    def lengths(self) -> tuple[Tensor, Tensor]:
+        """The lengths ||d_k|| (B, n, N / n) and ||z_i|| (B, n, 1)."""
+        return self._by_sample(lengths(self.D)), lengths(self.Z)[..., None]
+
+    @cached_property
     def zero(self) -> Tensor:
         """Which rows have d_k = 0 or z_k = 0 exactly, (B, N) bool."""
-        return (self.D.abs().amax(dim=2) == 0) | (self.queries.abs().amax(dim=2) == 0)
+        of_d, of_z = self.lengths
+        return ((of_d == 0) | (of_z == 0)).reshape(self.h.shape)
 
     @cached_property
     def scale(self) -> Tensor:
         """The products ||d_k|| ||z_k||, (B, N)."""
-        products = self._by_sample(lengths(self.D)) * lengths(self.Z)[..., None]
-        return products.reshape(self.h.shape)
+        of_d, of_z = self.lengths
+        return (of_d * of_z).reshape(self.h.shape)
 
     def margins(self, W: Tensor) -> Tensor:
         """Return d_k^T W z_k, (B, N), for W (B, d, d)."""
@@ -195,13 +201,13 @@ class SvmProblem:
         """The problem with the largest right-hand side also in rows of small right-hand sides."""
         return replace(self, h=torch.where(self.small_rhs, self.rhs_scale, self.h), relief=None)
 
-    @property
+    @cached_property
     def rhs_scale(self) -> Tensor:
         """The largest h_k of the inequalities, (B, 1); of all rows in size where none is > 0."""
         most = torch.where(self.inequality, self.h, 0.0).amax(dim=1, keepdim=True)
         return torch.where(most > 0, most, self.h.abs().amax(dim=1, keepdim=True))
 
-    @property
+    @cached_property
     def small_rhs(self) -> Tensor:
         """Which inequalities have an h_k that is small beside the largest one, (B, N) bool.
 
@@ -236,6 +242,8 @@ class SvmProblem:
 
         None where the problem is not homogeneous: there W keeps its scale.
         """
+        if not self.small_rhs.any():
+            return self.small_rhs
         near = self.margins(W) - self.h <= self.rounding(W)
         return near & self.small_rhs & self.homogeneous[:, None] & self.faint(W)
 

@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 
 from attnsvm.linalg import EPS, orthonormal
-from attnsvm.svm.problem import SvmProblem, exponent_of, lengths
+from attnsvm.linalg.decompositions import singular_values
+from attnsvm.svm.problem import SvmProblem, exponent_of
 from attnsvm.svm.solution import Candidate, Method, SvmStatus, Verdict
 
 REPRESENTED = 1000
@@ -69,14 +70,14 @@ def to_canonical(problem: SvmProblem) -> tuple[SvmProblem, Units]:
     All rows become padding where scaling is not exact: entries of a row, or right-hand sides, span
     more than float64's range, or a token difference overflows.
     """
-    r, t = -exponent_of(lengths(problem.D)), -exponent_of(lengths(problem.Z))
-    rows = r + t.repeat_interleave(problem.N // problem.n, dim=1)
+    r, t = (-exponent_of(length) for length in problem.lengths)
+    rows = (r + t).reshape(problem.h.shape)
     missed = (problem.h != 0) & ~problem.met_by_zero & ~problem.zero
     size = exponent_of(problem.h) + rows
     least = torch.iinfo(size.dtype).min
     unit = torch.where(missed, size, least).amax(dim=1)
     unit = -torch.where(missed.any(dim=1), unit, 0)
-    exponents = {"D": r, "Z": t, "h": rows + unit[:, None]}
+    exponents = {"D": r.flatten(1), "Z": t[..., 0], "h": rows + unit[:, None]}
     if problem.relief is not None:
         exponents["relief"] = rows
     scaled: dict[str, Any] = {}
@@ -84,8 +85,9 @@ def to_canonical(problem: SvmProblem) -> tuple[SvmProblem, Units]:
     for name, exponent in exponents.items():
         array = getattr(problem, name)
         scaled[name] = times_power(array, exponent)
-        same = times_power(scaled[name], -exponent) == array
-        exact &= (same & scaled[name].isfinite()).flatten(1).all(dim=1)
+        back = times_power(scaled[name], -exponent)
+        if not (back.equal(array) and scaled[name].sum().isfinite()):
+            exact &= ((back == array) & scaled[name].isfinite()).flatten(1).all(dim=1)
     if not exact.all():
         scaled |= {"kind": problem.kind}
         scaled = {name: torch.where(_like(exact, x), x, 0) for name, x in scaled.items()}
@@ -99,30 +101,33 @@ def to_given(verdict: Verdict[Tensor], units: Units) -> Verdict[Tensor]:
     [0, inf]. The instance is then `undecided`, unless a ray proves it infeasible. A ray that
     float64 cannot represent proves nothing.
     """
-    proof, exact = verdict.certificate, units.exact
-    arrays = {"W": verdict.W, "sigma": verdict.sigma, "upper": proof.upper, "lower": proof.lower}
-    scaled = {name: times_power(x, -units.W) for name, x in arrays.items()}
-    for name, x in arrays.items():
-        exact = exact & _same(x, times_power(scaled[name], units.W), EPS)
+    proof, r = verdict.certificate, verdict.sigma.shape[1]
+    bracket = torch.stack([proof.upper, proof.lower], 1)
+    canonical = torch.cat([verdict.W.flatten(1), verdict.sigma, bracket], 1)
+    original = times_power(canonical, -units.W)
     multipliers = times_power(proof.multipliers, units.rows)
-    exact = exact & _same(proof.multipliers, times_power(multipliers, -units.rows), 0.0)
+    exact = units.exact & _same(canonical, times_power(original, units.W), EPS)
+    exact &= _same(proof.multipliers, times_power(multipliers, -units.rows), 0.0)
     ray, ray_exact = _ray(proof.ray, units.rows)
-    proved = dict.fromkeys(SvmStatus, exact) | {SvmStatus.infeasible: ray_exact}
-    scaled |= {"multipliers": multipliers, "gap": proof.gap, "kappa": verdict.kappa}
-    scaled |= {"rank": verdict.rank, "rank_bound": verdict.rank_bound}
-    kept = {n: torch.where(_like(exact, x), x, UNPROVED[n]) for n, x in scaled.items()}
-    bracket = {name: kept.pop(name) for name in ("multipliers", "upper", "lower", "gap")}
+    W, sigma = original[:, : -r - 2].reshape(verdict.W.shape), original[:, -r - 2 : -2]
+    kept = {"W": W, "sigma": sigma, "upper": original[:, -2], "lower": original[:, -1]}
+    kept |= {"multipliers": multipliers, "gap": proof.gap, "kappa": verdict.kappa}
+    kept |= {"rank": verdict.rank, "rank_bound": verdict.rank_bound}
+    if not exact.all():
+        kept = {n: torch.where(_like(exact, x), x, UNPROVED[n]) for n, x in kept.items()}
+    of_proof = {name: kept.pop(name) for name in ("multipliers", "upper", "lower", "gap")}
+    is_proved = {True: ray_exact.tolist(), False: exact.tolist()}
     return replace(
         verdict,
         **kept,
         certificate=replace(
             proof,
-            **bracket,
+            **of_proof,
             ray=torch.where(ray_exact[:, None], ray, torch.nan),
             ray_ratio=torch.where(ray_exact, proof.ray_ratio, 0.0),
         ),
         status=tuple(
-            status if proved[status][b] else SvmStatus.undecided
+            status if is_proved[status == "infeasible"][b] else SvmStatus.undecided
             for b, status in enumerate(verdict.statuses)
         ),
         min_margin=torch.where(proof.upper.isfinite() & ~exact, -torch.inf, verdict.min_margin),
@@ -211,7 +216,7 @@ def spectrum(W: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:
     most this distance (Weyl); NaN counts as zero.
     """
     if not is_thin(Z):
-        return torch.linalg.svdvals(W.nan_to_num(0.0)), W.new_zeros(len(W))
+        return singular_values(W.nan_to_num(0.0)), W.new_zeros(len(W))
     sigma, distance = W.new_zeros(len(W), min(W.shape[1:])), W.new_zeros(len(W))
     for b, P in enumerate(basis(Z)):
         inside = W[b] @ P

@@ -1,27 +1,20 @@
 """Linear classifiers as one layer of attention: their W, their SVM, the odds of soft labels."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 import torch
 from torch.nn.functional import cross_entropy, pad
 
-from attnsvm import sample, solve_svm, train
+from attnsvm import sample, solve_least_norm, solve_svm, train
 from attnsvm.config import ConfigError
 from attnsvm.experiment import run
 from attnsvm.experiment.results import OK, marked
 from attnsvm.experiment.svms import separate_components
 from attnsvm.loss import Log
 from attnsvm.sweeps.claims.arrays import odds_missed
-from benchmarks.svm import least
 from tests.config.test_config import composed
 
 SOURCES = [("classes", {"K": 2, "d": 5}), ("classes", {"K": 5, "d": 3}), ("contexts", {"d": 9})]
-
-
-def margins_of_classes(rows, d, W):
-    return [(W[y, :d] - W[c, :d]) @ x >= 1 for x, y, c in rows]
 
 
 @pytest.mark.parametrize(("data", "size"), SOURCES)
@@ -45,9 +38,11 @@ def test_training_and_svm_are_those_of_a_linear_layer_with_cross_entropy(data, s
         expected[:K, :d] = layer.weight.detach()
         torch.testing.assert_close(W, expected, rtol=0, atol=1e-12)
         if data == "classes":
-            rows = [(x[i], y[i], c) for i in range(12) for c in range(K) if c != y[i]]
-            svm = least("frobenius", len(W), partial(margins_of_classes, rows, d))
-            assert objective.item() == pytest.approx(np.linalg.norm(svm), rel=1e-6)
+            rows = [(i, c) for i in range(12) for c in range(K) if c != y[i]]
+            apart = torch.stack([torch.eye(K)[y[i]] - torch.eye(K)[c] for i, c in rows])
+            factors = apart.double(), x[[i for i, _ in rows]]
+            svm = solve_least_norm(factors, torch.ones(len(rows)), "frobenius")
+            assert objective.item() == pytest.approx(svm.objective.item(), rel=1e-9)
 
 
 @pytest.mark.parametrize(("d", "compatible"), [(8, True), (3, False)])

@@ -1,6 +1,5 @@
 """`data=pretrained` from the config to the record, on tiny random models."""
 
-import os
 import re
 from collections import Counter
 
@@ -12,7 +11,6 @@ from omegaconf import OmegaConf
 import attnsvm
 from attnsvm import ConfigError, experiment
 from attnsvm.config.identity import signature
-from attnsvm.data.base import TEXT
 from attnsvm.verify.run import RunProof, prove
 
 pytest.importorskip("tokenizers")  # of transformers, which is slow to import
@@ -22,6 +20,7 @@ from attnsvm.head import Linear, Relu
 from attnsvm.model import CrossAttention, SelfAttention
 from tests.config.test_config import composed
 from tests.pretrained.tiny import tiny, write
+from tests.quick import quick
 from tests.verify.forging import Forgery, refusal
 from tests.verify.kinds import written
 
@@ -45,7 +44,7 @@ def drawn(trials=2, seed=0, **fields):
     return data(**fields).sample(Linear(), CrossAttention(), trials, seed)
 
 
-@pytest.mark.parametrize("control", ["none", "spectrum", "tokens"])
+@pytest.mark.parametrize("control", quick("none", "spectrum", "tokens"))
 @pytest.mark.parametrize("kind", ["bert", "gpt2"])
 def test_an_instance_depends_on_its_seed_only(kind, control):
     whole, alone = drawn(3, 5, kind=kind, control=control), drawn(1, 6, kind=kind, control=control)
@@ -81,24 +80,6 @@ def test_what_is_not_there_is_refused(typed):
     """Also scores of tokens behind a causal query, and of more tokens than independent rows."""
     with pytest.raises(ConfigError, match=re.escape(REFUSED[typed])):
         drawn(**OmegaConf.from_dotlist(typed.split()))
-
-
-def test_a_text_without_enough_sentences_is_refused(tmp_path):
-    text = tmp_path / "own.txt"
-    text.write_text("a long sentence\nanother one\na long sentence\n\nabc\nab\n")
-    assert drawn(text=str(text), n=2, T=6).n == 2
-    with pytest.raises(ConfigError, match=r"data\.n=3: must be <= 2, the sentences of data\.text="):
-        drawn(text=str(text), n=3, T=6)
-    linked = tmp_path / "link.txt"
-    linked.symlink_to(text)
-    assert drawn(text=str(linked), n=2, T=6).n == 2
-    os.mkfifo(tmp_path / "pipe")
-    for endless in (tmp_path / "pipe", "/dev/zero"):
-        with pytest.raises(ConfigError, match="must be a file; must be a text file, UTF-8"):
-            drawn(text=str(endless))
-    text.write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigError, match="must be a text file, UTF-8"):
-        drawn(text=str(text))
 
 
 def test_other_heads_and_models_are_refused():
@@ -212,28 +193,3 @@ def test_other_heads_are_measured_without_what_the_attended_tokens_fix():
         value = measured.trials["other_heads_frobenius"][b]
         assert value == pytest.approx(correlations.mean(), abs=1e-9)
     assert any(len(a) for a in at["attended"])
-
-
-@pytest.mark.full
-def test_a_signature_is_refused_if_its_files_are_here(record, tmp_path):
-    """Forged, or of files that have changed: refused. Of files that are gone: nothing tells."""
-    model, text = write(tmp_path / "model", "bert"), tmp_path / "text.txt"
-    text.write_bytes(TEXT.read_bytes())
-    config = run_of_tiny(f"data.transformer={model}", f"data.text={text}")
-    genuine = written(tmp_path / "genuine", config, record)
-    why = "signature: is not that of the config and the files that it names"
-
-    def found(folder):
-        proof = prove(folder)
-        refused = any(reason.startswith(why) for _, reason in proof.differences)
-        return refused, "is not here" in proof.left_out
-
-    assert found(genuine) == (False, False)
-    for path in (model / "config.json", model / "tokenizer.json", text):
-        before = path.read_bytes()
-        path.write_bytes(before + b" ")
-        assert found(genuine)[0]
-        path.unlink()
-        assert found(genuine) == (False, True)
-        path.write_bytes(before)
-    assert found(genuine) == (False, False)

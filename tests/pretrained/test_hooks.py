@@ -162,33 +162,33 @@ REFUSED: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
+class Multihead(nn.Module):
+    """Attention of torch with a mask that its softmax does not show, or with rows of its own."""
+
+    def __init__(self, mask: Any = None, **options: Any) -> None:
+        super().__init__()
+        self.mask = mask
+        self.add_module("0", nn.MultiheadAttention(6, 2, batch_first=True, **options).double())
+
+    def forward(self, X: torch.Tensor) -> Any:
+        return self.get_submodule("0")(X, X, X, attn_mask=self.mask)
+
+
+MODULES = {
+    **{name: nn.Sequential(Projected(logits=logits)) for name, logits in REFUSED.items()},
+    "rows of its own": Multihead(add_bias_kv=True),
+    "added to logits": Multihead(rows(5, 5)),
+    "another mask for each head": Multihead(rows(6, 5, 5) > 0),
+}
+
+
+@pytest.mark.parametrize("name", MODULES)
 def test_attention_that_is_not_the_softmax_of_bilinear_logits_is_refused(name):
-    torch.manual_seed(0)
-    module = nn.Sequential(Projected(logits=REFUSED[name]))
+    module = MODULES[name]
     with pytest.raises(ConfigError, match="0: its attention is not the softmax"):
         attnsvm.heads_of(module, rows(3, 5, 6))
     assert not any(part._forward_hooks or part._forward_pre_hooks for part in module.modules())
     assert torch.backends.mha.get_fastpath_enabled()
-
-
-def multihead(**options):
-    return nn.MultiheadAttention(6, 2, batch_first=True, dtype=torch.float64, **options)
-
-
-@pytest.mark.parametrize(
-    ("options", "call"),
-    [
-        ({"add_bias_kv": True}, {}),
-        ({}, {"attn_mask": rows(5, 5)}),
-        ({}, {"attn_mask": rows(6, 5, 5) > 0}),  # another one for each head
-    ],
-)
-def test_multihead_attention_that_is_not_the_softmax_of_bilinear_logits_is_refused(options, call):
-    torch.manual_seed(0)
-    X = rows(3, 5, 6)
-    with pytest.raises(ConfigError, match="not the softmax"):
-        attnsvm.heads_of(multihead(**options), X, X, X, **call)
 
 
 def test_a_zero_that_may_be_an_underflow_is_refused():
@@ -215,7 +215,8 @@ def test_layers_that_run_more_than_once_are_refused():
             inputs = (x, x, x) if isinstance(self.part, nn.MultiheadAttention) else (x,)
             return self.part(*inputs), self.part(*inputs)
 
-    for part in (multihead(), Projected("key", "query")):
+    multihead = nn.MultiheadAttention(6, 2, batch_first=True, dtype=torch.float64)
+    for part in (multihead, Projected("key", "query")):
         with pytest.raises(ConfigError, match="part: runs more than once"):
             attnsvm.heads_of(Twice(part), rows(3, 5, 6))
 
@@ -274,17 +275,3 @@ def test_heads_of_models_of_transformers(kind, sizes):
         for layer, attention in zip(layers.values(), expected, strict=True):
             error = attention_of(layer) - attention.double()
             assert error.abs().amax() <= (1e-6 if single else 1e-14)
-
-
-@pytest.mark.parametrize(
-    ("kind", "sizes", "message"),
-    [
-        ("GPTBigCode", GPT2 | {"multi_query": False}, "not the softmax"),  # another order of rows
-        ("GPT2", GPT2 | {"scale_attn_by_inverse_layer_idx": True}, "h.1.attn: .*not the softmax"),
-        pytest.param("Llama", BERT, "not the softmax", marks=pytest.mark.full),
-        pytest.param("GPTBigCode", GPT2, "not the softmax", marks=pytest.mark.full),
-    ],
-)
-def test_models_of_transformers_with_other_attention_are_refused(kind, sizes, message):
-    with pytest.raises(ConfigError, match=message):
-        attnsvm.heads_of(of_transformers(kind, sizes), IDS)

@@ -1,13 +1,8 @@
-"""The scores of tokens by the loss of a model: `data.scores=loss` and `probe=optimality`."""
+"""The scores of tokens by the loss of a model: `data.scores=loss`."""
 
-import itertools
-
-import numpy as np
 import pytest
 import torch
 from torch import Generator
-
-from attnsvm import experiment
 
 pytest.importorskip("tokenizers")  # of transformers, which is slow to import
 
@@ -16,7 +11,6 @@ from attnsvm.data.pretrained import heads_of
 from attnsvm.data.pretrained.source import load, token_scores
 from attnsvm.head import Linear
 from attnsvm.model import CrossAttention
-from tests.config.test_config import composed
 from tests.pretrained.tiny import HEADS, LAYERS, D, tiny
 
 KINDS = pytest.mark.parametrize("kind", ["bert", "gpt2"])
@@ -102,50 +96,8 @@ def test_an_instance_has_the_scores_of_its_sentences(kind):
         torch.testing.assert_close(apart, expected, rtol=0, atol=1e-10)
 
 
-def overrides(kind):
-    return (
-        f"data=pretrained data.transformer={tiny(kind)} data.n=3 data.T=4 data.at_layer=0",
-        "data.at_head=2 data.scores=loss optimizer.init=pretrained optimizer.steps=0",
-        "selection.saturation=0 trials=3 probe=[optimality]",
-    )
-
-
 MOVING = ("queries", "tokens")
 """Controls that bring tokens before queries which are not theirs."""
-
-
-@pytest.mark.parametrize("selection", ["top", "multi"])
-def test_shares_are_those_of_samples_by_definition(selection):
-    few = "selection=multi selection.attended=0.4 selection.negligible=0.4"
-    chosen = few if selection == "multi" else ""
-    record = experiment.run(composed(*overrides("bert"), chosen))
-    batch = Pretrained(str(tiny("bert")), None, 0, 2, 3, 4, True, "none", "loss").sample(
-        Linear(), CrossAttention(), 3, 0
-    )
-    gamma, at = batch.scores().numpy(), record.solutions
-    attended = at["attended"] if selection == "multi" else np.zeros((3, 3, 4), dtype=bool)
-    several = (attended.sum(2) > 1).any(1)
-    for b, trial in record.trials.iterrows():
-        selected = at["selected"][b]
-        assert (gamma[b] == gamma[b].max(1, keepdims=True)).sum() == 3  # no two are the best
-        best = np.mean(gamma[b].argmax(1) == selected)
-        assert trial["optimality_best"] == pytest.approx(best, abs=1e-12)
-        assert trial["optimality_best_chance"] == 1 / 4
-        for norm in ("frobenius", "nuclear"):
-            if several[b] or trial[f"{norm}_status"] != "solved":
-                assert np.isnan(trial[f"optimality_{norm}"])
-                assert np.isnan(trial[f"optimality_{norm}_chance"])
-                continue
-            W, local, chance = at[f"{norm}_W"][b], 0, 0
-            for i in range(3):
-                x, alpha = at["X"][b, i], selected[i]
-                margins = (x[alpha] - x) @ W @ at["Z"][b, i]
-                near = [t for t in range(4) if t != alpha and margins[t] < 1 + 1e-5]
-                local += all(gamma[b, i, alpha] > gamma[b, i, t] for t in near)
-                orders = list(itertools.permutations([alpha, *near]))
-                chance += np.mean([order[-1] == alpha for order in orders])
-            assert trial[f"optimality_{norm}"] == pytest.approx(local / 3, abs=1e-12)
-            assert trial[f"optimality_{norm}_chance"] == pytest.approx(chance / 3, abs=1e-12)
 
 
 def test_scores_of_tokens_that_controls_move_are_finite_where_they_are_defined():

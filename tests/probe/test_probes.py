@@ -1,5 +1,6 @@
 """Each probe against closed forms, its invariances, and what it does where it is not defined."""
 
+import itertools
 import math
 
 import mpmath
@@ -196,3 +197,31 @@ class Wrong(probes.Probe):
 def test_a_probe_that_returns_something_else_is_an_error(value, message):
     with pytest.raises(ValueError, match=message):
         probes.measured(Wrong(value), ["mean"], snapshot(normal(3, 4, 4)))
+
+
+@pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
+def test_shares_of_locally_optimal_tokens_are_those_of_samples_by_definition(norm):
+    batch = attnsvm.sample(n=5, T=4, d=2, trials=12)
+    gamma, selected = batch.scores(), normal(12, 5, 4).argmax(-1)
+    solution = attnsvm.solve_svm(batch.X, batch.Z, selected, norm)
+    fields = {"selected": selected, "softmax": torch.full((12, 5, 4), 0.25).double()}
+    state = snapshot(solution.W, batch, **fields, solutions={norm: solution})
+    shares = {name: share.numpy() for name, share in probes.Optimality().measure(state).items()}
+    np.testing.assert_allclose(shares["best"], (gamma.argmax(2) == selected).double().mean(1))
+    assert (shares["best_chance"] == 1 / 4).all()
+    for b, status in enumerate(solution.status):
+        local = chance = math.nan if status != "solved" else 0.0
+        for i, alpha in enumerate(selected[b].tolist()):
+            x = batch.X[b, i]
+            margins = (x[alpha] - x) @ solution.W[b] @ batch.Z[b, i]
+            near = [t for t in range(4) if t != alpha and margins[t] < 1 + 1e-5]
+            local += all(gamma[b, i, alpha] > gamma[b, i, t] for t in near) / 5
+            orders = list(itertools.permutations([alpha, *near]))
+            chance += np.mean([order[-1] == alpha for order in orders]) / 5
+        assert shares[norm][b] == pytest.approx(local, abs=1e-12, nan_ok=True)
+        assert shares[f"{norm}_chance"][b] == pytest.approx(chance, abs=1e-12, nan_ok=True)
+    assert {"solved", "infeasible"} == {*solution.status}
+    several = torch.tensor([True, True, False, False]).expand(12, 5, 4)
+    _, margins = attnsvm.solve_gen_svm(batch.X, batch.Z, several, 0 * gamma, norm)
+    state = snapshot(margins.W, batch, **fields, solutions={norm: margins})
+    assert probes.Optimality().measure(state)[norm].isnan().all()

@@ -5,10 +5,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import attnsvm
-from attnsvm import experiment, record
+from attnsvm import experiment
 from attnsvm.config import ConfigError
 from attnsvm.config.identity import signature
-from attnsvm.record import CorruptRecordError, write_json
 from attnsvm.record.folder import read_record
 from tests.config.test_config import composed
 from tests.quick import refusals
@@ -88,46 +87,3 @@ def test_what_cannot_be_measured_is_refused_before_the_run(typed, message):
         experiment.run(composed(*SMALL, typed))
     assert message in str(caught.value)
     assert "probe.probe" not in str(caught.value)
-
-
-def changed(folder, change):
-    """Return what is read of a record after a change of its `run.json`."""
-    run = record.read_json(folder / "run.json")
-    run.pop("checksum", None)
-    change(run)
-    write_json(folder / "run.json", run)
-    return record.read_run(folder)
-
-
-def of_plug_in(run, **fields):
-    run["config"]["extensions"].append("mine")
-    run["extension_code"]["mine"] = "0"
-    run["config"]["optimizer"] = {"_target_": "mine.W", **fields}
-    run["options"]["optimizer"] = "sharp"
-
-
-ODD = {
-    "probes that are a number": lambda run: run["config"].update(probe=5),
-    "a probe without fields": lambda run: run["config"]["probe"].update(sharp=5),
-    "a field too many": lambda run: run["config"]["probe"]["rank"].update(x=1),
-    "a value out of range": lambda run: run["config"]["probe"]["rank"].update(threshold=3.0),
-}
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("kind", ODD)
-def test_an_odd_declaration_in_a_record_is_refused(kind, folder):
-    with pytest.raises(CorruptRecordError) as caught:
-        changed(folder, ODD[kind])
-    assert "\n" not in str(caught.value)
-    assert len(str(caught.value)) < 500
-
-
-def test_columns_of_another_version_and_options_of_a_plug_in_are_read(folder):
-    words = {"meaning": "in other words"}
-    run = changed(folder, lambda run: run["probes"]["rank_stable"].update(words))
-    assert run["probes"]["rank_stable"]["meaning"] == "in other words"
-    run = changed(folder, lambda run: run["probes"].pop("rank_stable"))
-    assert "rank_stable" not in run["probes"]
-    run = changed(folder, lambda run: of_plug_in(run, sharpness=[1.0, None]))
-    assert run["options"]["optimizer"] == "sharp"

@@ -41,21 +41,6 @@ def test_the_solution_attains_the_log_ratios_and_is_the_least(norm):
     torch.testing.assert_close(C * solve(problem, norm, batch.T).lower_bound, size)
 
 
-def test_with_one_row_outside_only_what_is_orthogonal_to_the_rows_can_be_spared():
-    """All rows are equations then, of which the projection of W is the least solution."""
-    batch, W, log_s = trained(n=1, T=3)
-    attended = torch.ones_like(log_s, dtype=torch.bool)
-    attended.scatter_(2, log_s.argmin(-1)[..., None], False)
-    problem, C = attained(batch.X, batch.Z, log_s.argmax(-1), attended, log_s)
-    solution = solve(problem, "frobenius", batch.T)
-    D = batch.X[:, 0, 1:] - batch.X[:, 0, :1]
-    rows = torch.einsum("brd,be->brde", D, batch.Z[:, 0]).flatten(2)
-    least = (torch.linalg.pinv(rows) @ (rows @ W.flatten(1)[..., None]))[..., 0].norm(dim=1)
-    active = solution.support.sum(-1)[:, 0] == 2
-    assert active.sum() >= 2
-    torch.testing.assert_close((C * solution.lower_bound)[active], least[active])
-
-
 def test_of_one_token_a_sample_it_is_the_svm():
     batch, W, log_s = trained()
     selected = log_s.argmax(-1)

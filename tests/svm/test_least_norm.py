@@ -8,7 +8,7 @@ from scipy.sparse import csr_array
 
 import attnsvm
 from attnsvm.config import ConfigError
-from tests.kkt import assert_infeasible, assert_optimal
+from tests.quick import quick
 
 NORMS = ["frobenius", "nuclear", "spectral", "max", "l1", "l3", "schatten1.5", "schatten3"]
 
@@ -18,28 +18,6 @@ def drawn(seed: int, N: int, M: int = 0, p: int = 4, q: int = 3, B: int = 4):
     rng = np.random.default_rng(seed)
     shapes = (B, N, p, q), (B, N), (B, M, p, q), (B, M)
     return [torch.from_numpy(rng.standard_normal(shape)) for shape in shapes]
-
-
-@pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize(("M", "size"), [(0, 1.0), (2, 1e8)])
-def test_kkt_conditions_hold_for_right_hand_sides_of_both_signs(norm, M, size):
-    A, b, C, e = drawn(0, 6, M)
-    solution = attnsvm.solve_least_norm(A, size * b, norm, (C, size * e) if M else None)
-    assert set(solution.status) == {"solved"}
-    assert solution.support.shape == (4, 6 + M)
-    assert_optimal(solution.problem, solution)
-
-
-@pytest.mark.parametrize("norm", NORMS)
-def test_factors_and_matrices_have_the_same_least_norm(norm):
-    rng = np.random.default_rng(1)
-    U, V, b = rng.standard_normal((8, 4)), rng.standard_normal((8, 6)), rng.standard_normal(8)
-    A = np.einsum("np,nq->npq", U, V)
-    ours, dense = (attnsvm.solve_least_norm(rows, b, norm) for rows in ((U, V), A))
-    assert ours.status == dense.status == "solved"
-    assert ours.objective == pytest.approx(dense.objective, rel=1e-9)
-    assert isinstance(ours.W, np.ndarray)
-    assert ours.W.shape == dense.W.shape == (4, 6)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -87,54 +65,18 @@ def test_interpolation_of_least_frobenius_norm_is_the_pseudo_inverse():
         assert problem.solve(solver=solver) == pytest.approx(float(solution.objective), rel=error)
 
 
-@pytest.mark.parametrize(("p", "q"), [(1, 5), (5, 1), (1, 1)])
-def test_in_one_dimension_nuclear_and_frobenius_norm_are_the_same(p, q):
-    A, b, _, _ = drawn(4, 4, p=p, q=q)
-    two = [attnsvm.solve_least_norm(A, b, norm) for norm in ("nuclear", "frobenius")]
-    assert two[0].status == two[1].status
-    torch.testing.assert_close(two[0].objective, two[1].objective, rtol=1e-9, atol=0.0)
-
-
-@pytest.mark.parametrize("norm", NORMS)
-def test_without_a_positive_entry_of_b_the_solution_is_zero(norm):
+@pytest.mark.parametrize("norm", quick(*NORMS))
+def test_what_asks_for_nothing_and_what_nearly_contradicts_itself(norm):
+    """<A, W> >= b and = (1 - 1e-10) b: no W is called a solution."""
     A, b, _, _ = drawn(5, 4)
     for right in (-b.abs(), 0 * b):
         solution = attnsvm.solve_least_norm(A, right, norm)
         assert set(solution.status) == {"unconstrained"}
         assert not solution.objective.any()
-
-
-@pytest.mark.parametrize("norm", NORMS)
-def test_a_ray_proves_that_constraints_contradict_each_other(norm):
-    """Opposite rows, two values of a row, an empty interval; two of them have feasible twins."""
-    A, b, C, e = drawn(6, 3, M=2)
-    b = b.abs() + 1
-    sum_of_all, both_sides = torch.cat([A, -A.sum(1, keepdim=True)], 1), torch.cat([A, -A], 1)
-    twice, right = torch.cat([C, C[:, :1]], 1), torch.cat([e, e[:, :1]], 1)
-    other = right + torch.tensor([0, 0, 1])
-    for *rows, infeasible in (
-        (sum_of_all, torch.cat([b, b[:, :1]], 1), None, True),
-        (None, None, (twice, other), True),
-        (A, b, (twice, right), False),
-        (both_sides, torch.cat([b, 1e-2 - b], 1), None, True),
-        (both_sides, torch.cat([b, -1e-2 - b], 1), None, False),
-    ):
-        solution = attnsvm.solve_least_norm(rows[0], rows[1], norm, rows[2])
-        (assert_infeasible if infeasible else assert_optimal)(solution.problem, solution)
-    near = attnsvm.solve_least_norm(A[:, :1], b[:, :1], norm, (A[:, :1], b[:, :1] * (1 - 1e-10)))
+    A, b = A[:, :1], b[:, :1].abs()
+    near = attnsvm.solve_least_norm(A, b, norm, (A, b * (1 - 1e-10)))
     assert "solved" not in near.status
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("norm", ["frobenius", "nuclear", "spectral", "max"])
-def test_many_rows_have_the_solution_of_those_that_are_active(norm):
-    A, b, _, _ = drawn(7, 8, p=6, q=5, B=1)
-    solution = attnsvm.solve_least_norm(A, b, norm)
-    idle = torch.from_numpy(np.random.default_rng(8).standard_normal((1, 500, 6, 5)))
-    right = (idle * solution.W[:, None]).sum((2, 3)) - 0.1
-    many = attnsvm.solve_least_norm(torch.cat([A, idle], 1), torch.cat([b, right], 1), norm)
-    assert set(many.status) == {"solved"}
-    torch.testing.assert_close(many.objective, solution.objective, rtol=1e-8, atol=0.0)
+    assert near.support.shape == (4, 2)
 
 
 A, b, C, e = (tensor[0].numpy() for tensor in drawn(9, 3, M=2))

@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-import json
 import math
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import cvxpy as cp
 import pytest
 import torch
 
-from attnsvm import sample
 from attnsvm.norm import Entrywise, Norm, norm_of
 from attnsvm.svm import SvmStatus, single_token, solve, solve_gen_svm, solve_svm
 from attnsvm.svm.certificate import bounds, certify
 from attnsvm.svm.frobenius import least_norm
 from attnsvm.svm.interior_point import constraint_generation, solver
-from attnsvm.svm.reference import candidates, solutions
-from tests.kkt import assert_infeasible, assert_optimal, dual_norm, norm, normal
+from attnsvm.svm.reference import candidates
+from tests.kkt import assert_optimal, dual_norm, norm, normal
 from tests.quick import quick
 from tests.svm.instances import gaussian, generated, spheres
 
-REFERENCE = json.loads((Path(__file__).parents[1] / "reference/norms.json").read_text())
-REFERENCED = ["spectral", "max", "l1", "l1.75", "l3"]
 ENTRYWISE = ["max", "l1", "l1.75", "l3"]
 SCHATTEN = ["nuclear", "spectral", "schatten1.5", "schatten3"]
 OTHERS = [*ENTRYWISE, *SCHATTEN]
+EXACT_P = [f"l{p}" for p in ("1.2345678", "1.001", "2.000000001", "3.141592653589793", "100")]
 TIGHT = {"solver": "CLARABEL", "tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10}
-every_norm = pytest.mark.parametrize("name", ["frobenius", *OTHERS, "spectral+max"])
 every_method = pytest.mark.parametrize(
     ("method", "name", "gap"),
     [
@@ -47,32 +42,6 @@ every_method = pytest.mark.parametrize(
 def proved(method, problem, name, gap):
     """Return what the method's candidates prove."""
     return certify(problem, method(problem, norm_of(name)), name, max(gap, 1e-9), 1e-6)
-
-
-def least(X, Z, selected, name):
-    """Return the least norms after a proof that each is known to 1e-9."""
-    solution = solve_svm(X, Z, selected, norm=name)
-    assert {*solution.status} == {"solved"}
-    assert (solution.duality_gap <= 1e-9).all()
-    return solution.objective
-
-
-@pytest.mark.parametrize("name", quick(*REFERENCED))
-def test_brackets_overlap_those_of_an_independent_solver(name):
-    """Ours and the reference's brackets hold the same least norm; infeasible is infeasible."""
-    seen = set()
-    for case in (item for item in REFERENCE if item["norm"] == name):
-        batch = sample("sphere", n=case["n"], T=case["T"], d=case["d"], trials=1, seed=case["seed"])
-        solution = solve_svm(batch.X, batch.Z, torch.tensor([case["selected"]]), norm=name)
-        seen.add(solution.statuses[0])
-        if case["status"] == "infeasible":
-            assert solution.status == ("infeasible",)
-            continue
-        assert solution.duality_gap[0] <= 1e-8
-        if case["status"] == "optimal":
-            assert solution.lower_bound[0] <= case["upper"] * (1 + 1e-12)
-            assert solution.objective[0] >= case["lower"] * (1 - 1e-12)
-    assert {"solved", "infeasible"} <= seen
 
 
 def orthogonal(n, T):
@@ -102,7 +71,7 @@ def test_orthogonal_rows(method, name, gap, shape):
     assert known * (1 - 1e-12) <= float(solution.certificate.upper) <= known * (1 + 2 * gap)
 
 
-@every_norm
+@pytest.mark.parametrize("name", ["frobenius", *OTHERS, "spectral+max", *EXACT_P])
 def test_one_row_has_the_norm_of_its_dual_direction(name):
     """min norm(W) s.t. <d z^T, W> >= 1 is 1 / dual_norm(d z^T)."""
     X, Z, selected = gaussian(1, 2, 4, 3, seed=2)
@@ -110,75 +79,20 @@ def test_one_row_has_the_norm_of_its_dual_direction(name):
     row = problem.combine(torch.ones_like(problem.h))
     solution = solve(problem, name, 2)
     assert solution.status == (SvmStatus.solved,) * 3
-    torch.testing.assert_close(solution.objective, 1 / dual_norm(row, name), rtol=1e-8, atol=0)
+    torch.testing.assert_close(solution.objective, 1 / dual_norm(row, name), rtol=1e-9, atol=0)
     if name in ("frobenius", "nuclear"):
         W = row / norm(row, "frobenius").square()[:, None, None]
         torch.testing.assert_close(solution.W, W, rtol=1e-9, atol=1e-12)
         assert solution.rank.tolist() == [1, 1, 1]
-
-
-@pytest.mark.parametrize("name", ["spectral", "schatten1.5", "schatten3"])
-def test_rows_along_the_diagonal_have_the_identity_as_solution(name):
-    """W_kk >= 1 for all k: W = I, of norm d^(1/p), by the multipliers 1 / d each."""
-    d = 4
-    X, identity = torch.zeros(1, d, 2, d, dtype=torch.float64), torch.eye(d).double()[None]
-    X[0, range(d), 0, range(d)] = 1.0
-    solution = solve_svm(X, identity, torch.zeros(1, d, dtype=torch.int64), name)
-    assert solution.status == (SvmStatus.solved,)
-    torch.testing.assert_close(solution.W, identity, rtol=0, atol=1e-4)
-    torch.testing.assert_close(solution.objective, norm(identity, name), rtol=1e-9, atol=0)
-
-
-@every_norm
-@pytest.mark.parametrize("shape", quick((4, 4, 6), (3, 4, 5), (5, 5, 3), (4, 6, 9), (2, 9, 2)))
-def test_kkt(name, shape):
-    """Also: the bracket is what W and the multipliers alone prove."""
-    X, Z, selected = spheres(*shape, range(6))
-    problem = single_token(X, Z, selected)
-    solution = solve_svm(X, Z, selected, norm=name)
-    assert {*solution.status} <= {"solved", "infeasible"}
-    assert_optimal(problem, solution)
-    solved = solution.objective.isfinite()
-    size = norm(solution.W[solved], name)
-    torch.testing.assert_close(size, solution.objective[solved], rtol=1e-12, atol=0)
-    a = solution.certificate.multipliers
-    bound = a.sum(dim=1) / dual_norm(problem.combine(a), name)
-    torch.testing.assert_close(bound[solved], solution.lower_bound[solved], rtol=1e-12, atol=0)
-    assert name in ("frobenius", "nuclear") or (solution.rank_bound == -1).all()
-
-
-@every_norm
-def test_infeasible_twin(name):
-    """The selected token becomes the midpoint of two others."""
-    X, Z, selected = gaussian(3, 4, 6, 5, seed=1)
-    assert solve_svm(X, Z, selected, norm=name).status == (SvmStatus.solved,) * 5
-    X = torch.cat([X, 2 * X[:, :, :1] - X[:, :, 1:2]], dim=2)
-    assert_infeasible(single_token(X, Z, selected), solve_svm(X, Z, selected, norm=name))
-
-
-@every_method
-def test_all_methods_of_a_norm_agree(method, name, gap):
-    """On a feasible problem; none is certified to have solved its infeasible twin."""
-    X, Z, selected = spheres(3, 4, 6, range(3))
-    problem = single_token(X, Z, selected)
-    solution = proved(method, problem, name, gap)
-    known = solve(problem, name, 4).objective
-    torch.testing.assert_close(solution.certificate.upper, known, rtol=2 * gap, atol=0)
-    assert (solution.certificate.lower <= known * (1 + 1e-9)).all()
-    X, Z, selected = gaussian(2, 3, 4, 2, seed=1)
-    problem = single_token(torch.cat([X, 2 * X[:, :, :1] - X[:, :, 1:2]], dim=2), Z, selected)
-    solution = proved(method, problem, name, gap)
-    assert SvmStatus.solved not in solution.status
-    assert solution.certificate.upper.isinf().all()
-    if gap < 1e-6:  # CVXPY returns no ray
-        assert set(solution.status) == {SvmStatus.infeasible}
+    else:
+        assert (solution.rank_bound == -1).all()
 
 
 @pytest.mark.parametrize(
     "name", ["frobenius", "spectral+max", *quick("nuclear", *ENTRYWISE, *SCHATTEN[1:])]
 )
 def test_several_tokens_and_masks(name):
-    """Gen-SVM has equalities; the reference solves the same problems."""
+    """Gen-SVM has equalities; an instance has the same solution out of its batch."""
     X, Z, _ = gaussian(3, 5, 6, 4, seed=8)
     attended = torch.zeros(4, 3, 5, dtype=torch.bool)
     attended[:, :, 0] = True
@@ -195,10 +109,6 @@ def test_several_tokens_and_masks(name):
         assert solution.status == (SvmStatus.solved,) * 4
         assert (solution.duality_gap <= 1e-9).all()
         assert_optimal(solution.problem, solution)
-        if not name.startswith("schatten"):
-            known = solutions(solution.problem, name, solver="CLARABEL")
-            for value, item in zip(solution.objective, known, strict=True):
-                assert value == pytest.approx(item.objective, rel=1e-5)
     logits = torch.einsum("bntd,bde,bne->bnt", X, fin.W, Z)
     wanted = torch.where(attended, log_softmax - logits, torch.nan)
     spread = wanted.nan_to_num(-torch.inf).amax(-1) - wanted.nan_to_num(torch.inf).amin(-1)
@@ -238,60 +148,7 @@ def test_a_norm_of_ones_own():
     torch.testing.assert_close(again.certificate.upper, same.objective, rtol=2e-9, atol=0)
 
 
-@every_norm
-def test_what_a_norm_does_not_see(name):
-    """Scale; order of samples and tokens; of entries order and signs, of singular values turns."""
-    X, Z, selected = spheres(3, 4, 6, range(5))
-    expected = least(X, Z, selected, name)
-    order, coordinates = [2, 0, 1], [4, 2, 0, 1, 3, 5]
-    signs = torch.tensor([1.0, -1, -1, 1, 1, -1]).double()
-    Q, R = torch.linalg.qr(normal(2, 6, 6))[0]
-    turned = X @ Q, Z @ R
-    for arguments in (
-        (X[:, order], Z[:, order], selected[:, order]),
-        (X.flip(2), Z, 3 - selected),
-        (X[..., coordinates] * signs, Z[..., coordinates], selected),
-        (*(turned if name in ("frobenius", *SCHATTEN) else (X, Z)), selected),
-    ):
-        torch.testing.assert_close(least(*arguments, name), expected, rtol=2e-9, atol=0)
-    torch.testing.assert_close(least(8 * X, Z, selected, name), expected / 8, rtol=1e-9, atol=0)
-
-
-@every_norm
-@pytest.mark.parametrize("shape", [(1, 2, 1), (2, 3, 2), (4, 4, 2), (3, 4, 3), (4, 4, 5)])
-def test_a_constraint_never_lowers_the_norm(name, shape):
-    X, Z, selected = gaussian(*shape, 10, seed=4)
-    more, fewer = (solve_svm(part, Z, selected, norm=name) for part in (X, X[:, :, :-1]))
-    for b in range(10):
-        assert more.status[b] == "infeasible" or fewer.status[b] != "infeasible"
-    assert (more.objective >= fewer.lower_bound * (1 - 1e-9)).all()
-
-
-@pytest.mark.parametrize("name", OTHERS)
-def test_the_transposed_problem_has_the_transposed_solution(name):
-    """With one row in each sample, d_k and z_k change places: z_k^T W^T d_k >= 1."""
-    D, Z = normal(2, 4, 3, 5, seed=1)
-    selected = torch.zeros(4, 3, dtype=torch.int64)
-    pairs = ((torch.stack([x, 0 * x], dim=2), y) for x, y in ((D, Z), (Z, D)))
-    item, other = (least(X, Y, selected, name) for X, Y in pairs)
-    torch.testing.assert_close(item, other, rtol=2e-9, atol=0)
-
-
-def test_least_norms_in_p():
-    """They fall from nuclear to spectral, by at most r^(1/p - 1/s), and are continuous at p = 2."""
-    X, Z, selected = spheres(4, 4, 5, range(4))
-    exponents = (1.0, 1.2, 1.5, 2.0, 3.0, 8.0, math.inf)
-    names = ["nuclear", "schatten1.2", "schatten1.5", "frobenius", "schatten3", "schatten8"]
-    values = [least(X, Z, selected, name) for name in [*names, "spectral"]]
-    for k in range(len(values) - 1):
-        most = 4 ** (1 / exponents[k] - 1 / exponents[k + 1])
-        assert (values[k + 1] <= values[k] * (1 + 1e-9)).all()
-        assert (values[k] <= values[k + 1] * most * (1 + 1e-9)).all()
-    for name in ("schatten1.99999", "schatten2.00001"):
-        torch.testing.assert_close(least(X, Z, selected, name), values[3], rtol=1e-5, atol=0)
-
-
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", quick("spectral", "max", *OTHERS, count=2))
 def test_an_instance_does_not_depend_on_its_batch(name):
     """Instances leave the batch one after the other."""
     X, Z, selected = spheres(4, 5, 6, range(11))
@@ -302,7 +159,7 @@ def test_an_instance_does_not_depend_on_its_batch(name):
         torch.testing.assert_close(alone.W[0], together.W[b], rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", quick("nuclear", "l1.75", *OTHERS, count=2))
 @pytest.mark.parametrize("in_batch", [True, False])
 def test_the_method_needs_no_other_on_ordinary_instances(name, in_batch, monkeypatch):
     """Neither all instances together nor one after the other, by growing rows."""

@@ -1,18 +1,31 @@
+from itertools import product
+
 import pytest
 import torch
+from torch.nn.functional import pad
 
 from attnsvm.svm import single_token, solve_rank_constrained, solve_svm
+from attnsvm.svm.frobenius import pivoting
+from attnsvm.svm.reduction import MANY, WIDE
+from tests.quick import quick, quick_rows
 from tests.svm.instances import spheres
 
 
 @pytest.fixture(scope="module")
 def instances():
-    X, Z, selected = spheres(10, 5, 6, range(3))
-    return X, Z, selected
+    return spheres(10, 5, 6, range(3))
 
 
-@pytest.mark.parametrize("m", [1, 3, 6])
-def test_feasible_of_rank_m_and_bounded_below(instances, m):
+EDGES = MANY - 1, MANY, MANY + 1, WIDE
+
+
+@pytest.mark.parametrize("gram_rows", quick(pivoting.GRAM_ROWS, 0))
+@pytest.mark.parametrize(("m", "d"), [(1, 6), (6, 6), *quick_rows((3, 6), *product((1, 2), EDGES))])
+def test_feasible_of_rank_m_and_bounded_below(instances, m, d, gram_rows, monkeypatch):
+    """Also where further dimensions are zero, and both with and without Gram matrices."""
+    monkeypatch.setattr(pivoting, "GRAM_ROWS", gram_rows)
+    X, Z, selected = instances
+    instances = pad(X, (0, d - 6)), pad(Z, (0, d - 6)), selected
     problem = single_token(*instances)
     solution = solve_rank_constrained(*instances, m)
     relaxation = solve_svm(*instances, norm="nuclear")

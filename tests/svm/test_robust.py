@@ -11,28 +11,10 @@ from attnsvm.svm import multi_token, single_token, solve, solve_gen_svm, solve_s
 from attnsvm.svm.certificate import certify, check_ray
 from attnsvm.svm.solution import Candidate
 from attnsvm.svm.solve import method_of
-from attnsvm.verify import verify
-from tests.svm.instances import gaussian, stored_svms
+from tests.svm.instances import gaussian
 
 both_norms = pytest.mark.parametrize("name", ["frobenius", "nuclear"])
 NUMBERS = ("W", "objective", "lower_bound", "duality_gap", "sigma", "kappa", "min_margin")
-
-
-@both_norms
-@pytest.mark.parametrize(("x", "z"), [(-510, -500), (500, 400), (-1000, 900), (900, -700)])
-def test_sizes_are_undone_exactly(name, x, z):
-    X, Z, selected = gaussian(3, 4, 4, 3, seed=1)
-    base = solve_svm(X, Z, selected, norm=name)
-    scaled = solve_svm(X * 2.0**x, Z * 2.0**z, selected, norm=name)
-    unit = 2.0 ** -(x + z)
-    assert scaled.status == base.status == ("solved",) * 3
-    for field in ("W", "objective", "lower_bound", "sigma"):
-        assert torch.equal(getattr(scaled, field), getattr(base, field) * unit), field
-    assert torch.equal(scaled.certificate.multipliers, base.certificate.multipliers * unit)
-    assert torch.equal(scaled.kappa, base.kappa)
-    arrays = [t.numpy() for t in (X * 2.0**x, Z * 2.0**z, selected)]
-    for record in stored_svms(solve_svm(*arrays, norm=name), *arrays):
-        assert verify(record).proved, verify(record).reason
 
 
 @both_norms
@@ -50,17 +32,6 @@ def test_what_float64_cannot_hold_is_undecided(name, x, z):
     assert (solution.lower_bound == 0).all()
     assert solution.objective.isinf().all()
     assert (solution.rank == -1).all()
-
-
-@both_norms
-@pytest.mark.parametrize("size", [1e-200, 1e-155, 1e150, 1e160])
-def test_infeasible_at_every_size(name, size):
-    X, Z, selected = gaussian(2, 3, 3, 1, seed=2)
-    X[:, 0, 1] = X[:, 0, 0]
-    arrays = [t.numpy() for t in (X * size, Z * size, selected)]
-    (record,) = stored_svms(solve_svm(*arrays, norm=name), *arrays)
-    assert record.status == "infeasible"
-    assert verify(record).proved
 
 
 def test_underflow_is_no_ray():
@@ -151,49 +122,13 @@ def test_a_solver_that_breaks_leaves_one_instance_undecided(name, error, monkeyp
             assert torch.equal(getattr(solution, field)[b], getattr(base, field)[b]), field
 
 
-@pytest.mark.processors
-@both_norms
-def test_any_array_of_numbers_is_taken(name):
-    X, Z, selected = (t.numpy() for t in gaussian(3, 4, 5, 2, seed=5))
-    base = solve_svm(X, Z, selected, norm=name)
-    assert isinstance(base.W, np.ndarray)
-    mirrored = X[..., ::-1].copy(), Z[..., ::-1].copy()
-    spread = np.zeros((2, 6, 4, 5))
-    spread[:, ::2] = X
-    readonly = X.copy()
-    readonly.setflags(write=False)
-    for arrays in (
-        (X.tolist(), Z.tolist(), selected.tolist()),
-        (mirrored[0][..., ::-1], mirrored[1][..., ::-1], selected[::-1]),
-        (np.asfortranarray(X), np.asfortranarray(Z), selected.astype(np.uint8)),
-        (spread[:, ::2], Z, selected.astype(np.int32)),
-        (X.astype(">f8"), Z.astype(">f8"), selected.astype(">i4")),
-        (readonly, list(Z), tuple(map(tuple, selected))),
-    ):
-        solution = solve_svm(*arrays, norm=name, mask=np.ones((2, 3, 4), dtype=bool).tolist())
-        assert np.array_equal(solution.W, base.W)
-        assert solution.status == base.status
-
-
 def test_wrong_arguments_are_named():
     X, Z, selected = (t.numpy() for t in gaussian(3, 4, 5, 2, seed=5))
     gamma, margins, nan = np.zeros((2, 3)), np.ones((2, 9)), np.nan
     wrong = {
-        "X": (
-            X + 0j,
-            X > 0,
-            X.astype(str),
-            [[1.0], [1.0, 2.0]],
-            None,
-            1.0,
-            X[0, 0],
-            X[:0],
-            X * nan,
-        ),
-        "Z": (Z + 0j, Z * np.inf, Z[:, :1]),
-        "selected": (
-            *(selected > 0, selected * 1.0, selected + 0j, selected - 1, selected + 4, "x", None),
-        ),
+        "X": (X > 0, [[1.0], [1.0, 2.0]], None, 1.0, X[0, 0], X[:0], X * nan),
+        "Z": (Z * np.inf, Z[:, :1]),
+        "selected": (selected > 0, selected * 1.0, selected - 1, selected + 4, None),
         "norm": ("l0",),
         "mask": (np.ones((2, 3, 4)),),
         "gap": (0.0, -1e-9, 2e-2, np.inf, nan),

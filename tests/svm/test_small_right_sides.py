@@ -7,7 +7,6 @@ import torch
 from attnsvm import solve_least_norm
 from attnsvm.svm import solve_svm
 from attnsvm.verify import verify
-from tests.kkt import assert_infeasible, assert_optimal
 from tests.kkt import norm as size_of
 from tests.quick import quick
 from tests.svm.instances import gaussian, stored_svms
@@ -27,45 +26,6 @@ def test_a_small_right_hand_side_beside_large_ones(norm, small):
     assert solution.objective == pytest.approx(size_of(least, norm).item(), rel=1e-8)
     A[2] = torch.tensor([[-1.0], [0.0]])
     assert solve_least_norm(A, [1.0, small, 1.0], norm).status == "infeasible"
-
-
-@every_norm
-@pytest.mark.parametrize("signs", [1, -1])
-@pytest.mark.parametrize("M", [0, 2])
-def test_right_hand_sides_over_six_decades(norm, signs, M):
-    rng = np.random.default_rng(1)
-    A, C = (torch.from_numpy(rng.standard_normal((6, N, 4, 3))) for N in (14, M))
-    b, e = (torch.from_numpy(10.0 ** rng.uniform(-6, 0, rows.shape[:2])) for rows in (A, C))
-    b = b * torch.where(torch.arange(14) % 3 == 0, signs, 1)
-    W = torch.from_numpy(rng.standard_normal((6, 1, 4, 3)))
-    A = A * (A * W).sum((2, 3), keepdim=True).sign()  # feasible: W has positive margins
-    equalities = (
-        (C - (C * W).sum((2, 3), keepdim=True) * W / W.square().sum((2, 3), keepdim=True), 0 * e)
-        if M
-        else None
-    )
-    solution = solve_least_norm(A, b, norm, equalities)
-    assert set(solution.status) == {"solved"}
-    assert (solution.duality_gap <= 1e-9).all()
-    assert_optimal(solution.problem, solution)
-    opposite = torch.cat([A, -A.sum(1, keepdim=True)], 1), torch.cat([b, 1 + 0 * b[:, :1]], 1)
-    assert_infeasible((s := solve_least_norm(*opposite, norm, equalities)).problem, s)
-
-
-@pytest.mark.parametrize("size", [1e-13, 1e-6, 1.0, 1e6])
-def test_many_rows_near_contradiction(size):
-    """Rows of all sizes with a long solution; each has the unit of its own right-hand side."""
-    rng = np.random.default_rng(5)
-    G = torch.from_numpy(rng.standard_normal((12, 30, 20)))
-    W = torch.from_numpy(rng.standard_normal((12, 20)))
-    G = G * (G @ W[..., None]).sign()
-    b = torch.ones(12, 30, dtype=torch.float64)
-    b[:, ::4] *= 1e-3 * min(size, 1.0)
-    rows = torch.from_numpy(10.0 ** rng.uniform(-3, 3, (12, 30)))
-    factors = rows[..., None] * G, torch.ones(12, 30, 1, dtype=torch.float64)
-    solution = solve_least_norm(factors, rows * size * b, "frobenius")
-    assert set(solution.status) == {"solved"}
-    assert_optimal(solution.problem, solution)
 
 
 @pytest.mark.parametrize("norm", quick("frobenius", "nuclear", "max"))
@@ -102,14 +62,3 @@ def test_a_polytope_without_interior(size):
     assert solution.kappa < 1e3
     b[m] += 0.1 * size
     assert solve_least_norm(A, b, "frobenius").status == "infeasible"
-
-
-@every_norm
-def test_a_long_matrix_does_not_hide_a_contradiction(norm):
-    """<A, W> between b and b - width: rounding errors of a W of 1e14 would be larger."""
-    rng = np.random.default_rng(6)
-    A = torch.from_numpy(rng.standard_normal((20, 3, 4, 3)))
-    b = torch.from_numpy(rng.random((20, 3))) + 1
-    for width in (1e-2, 1e-1):
-        solution = solve_least_norm(torch.cat([A, -A], 1), torch.cat([b, width - b], 1), norm)
-        assert set(solution.status) == {"infeasible"}

@@ -126,6 +126,16 @@ def test_factors_have_units_of_their_own(norm):
 
 
 @every_norm
+@pytest.mark.parametrize("sizes", [(-510, -500), (500, 400), (-1000, 900), (900, -700)])
+def test_sizes_near_the_ends_of_float64_are_undone(norm, sizes):
+    X, Z, selected = gaussian(3, 4, 5, 3, seed=1)
+    x, z = (2.0**k for k in sizes)
+    base, scaled = solve_svm(X, Z, selected, norm), solve_svm(x * X, z * Z, selected, norm)
+    assert base.status == ("solved",) * 3
+    assert_same(scaled, base, 1 / (x * z), x * z)
+
+
+@every_norm
 def test_tokens_queries_and_margins_have_units_of_their_own(norm):
     X, Z, selected = gaussian(3, 4, 5, 3, seed=1)
     X[2, 0, 1] = X[2, 0, 0]  # infeasible

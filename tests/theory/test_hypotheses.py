@@ -14,7 +14,6 @@ from attnsvm.data import sample
 from attnsvm.loss import Exponential, LinearLoss, Logistic
 from attnsvm.selection import optimal_tokens
 from attnsvm.svm import single_token, solve_svm
-from attnsvm.theory import hypotheses
 from tests.quick import quick
 
 SHAPES = [(2, 2, 2), (2, 3, 3), (3, 2, 2)]
@@ -207,15 +206,6 @@ def test_random_starts_reach_local_optima_also_of_many_selections():
         assert not optima.complete
         assert 0 < len(optima.tokens) <= 6
         assert (optima.share > 0).all()
-
-
-def test_b1_is_the_same_from_gram_matrices_one_by_one(monkeypatch):
-    batch = sample("sphere", n=3, T=3, d=8, trials=30)
-    problem = single_token(batch.X, batch.Z, optimal_tokens(batch)[0])
-    known = hypotheses.assumption_b1(problem)
-    assert {True, False} <= set(known)
-    monkeypatch.setattr(hypotheses, "GRAM_NUMBERS", 1)
-    assert hypotheses.assumption_b1(problem) == known
 
 
 def test_b1_alone_does_not_lead_to_the_optimal_tokens():

@@ -14,9 +14,9 @@ from torch.nn.functional import normalize
 
 from attnsvm.config import ConfigError
 from attnsvm.config.sources import CONFIG, TENSORS, TOKENIZER, model_folder
-from attnsvm.data.base import Data, check_own_scores, read_text
+from attnsvm.data.base import Data, check_own_scores, read_text, text_name
 from attnsvm.data.pretrained.hooks import heads_of
-from attnsvm.data.pretrained.layer import AttentionLayer, Restricted, restricted
+from attnsvm.data.pretrained.layer import Restricted, restricted
 from attnsvm.head import Head, RowScores
 from attnsvm.linalg import own_settings
 from attnsvm.model import Model
@@ -166,9 +166,8 @@ class Pretrained(Data):
         length = self.T + (not self.sinks or (self.scores == "loss" and source.causal))
         sentences = sentences_of(source, read_text(self.text), length)
         if len(sentences) < self.n:
-            where = "the text of attnsvm" if self.text is None else f"data.text={self.text}"
-            count = f"{len(sentences)}, the sentences of {where} with at least {length} tokens"
-            raise ConfigError(f"data.n={self.n}: must be <= {count}")
+            count = f"{len(sentences)}, the sentences of {text_name(self.text)}"
+            raise ConfigError(f"data.n={self.n}: must be <= {count} with at least {length} tokens")
         for field, largest in source.largest.items():
             if (value := getattr(self, field)) > largest:
                 must = f"must be <= {largest} in {self.transformer}"
@@ -192,9 +191,8 @@ class Pretrained(Data):
         if source.causal:
             targets = sentences[chosen, 1:]
         hashable = [tuple(map(tuple, ids.tolist())) for ids in (tokens, targets)]
-        layer = _layer(source, hashable[0], self.at_layer)
-        stream = seed ^ CONTROL_STREAM
-        part = _restricted(layer, tuple(query.tolist()), self.sinks, self.control, stream)
+        of_control = self.sinks, self.control, seed ^ CONTROL_STREAM
+        part = _restricted(source, hashable[0], self.at_layer, tuple(query.tolist()), *of_control)
         gamma = None
         if self.scores == "loss":
             scores = _scores(source, *hashable)[self.at_layer]
@@ -213,16 +211,18 @@ def sentences_of(source: Transformer, text: str, T: int) -> Tensor:
     return torch.tensor([row for row in ids if len(row) == T], dtype=torch.int64).view(-1, T)
 
 
-@lru_cache(maxsize=32)
-def _layer(source: Transformer, tokens: Tokens, at_layer: int) -> AttentionLayer:
-    with own_settings():
-        return [*heads_of(source.network, torch.tensor(tokens)).values()][at_layer]
-
-
 @lru_cache(maxsize=64)
 def _restricted(
-    layer: AttentionLayer, query: tuple[int, ...], sinks: bool, control: str, seed: int
+    source: Transformer,
+    tokens: Tokens,
+    at_layer: int,
+    query: tuple[int, ...],
+    sinks: bool,
+    control: str,
+    seed: int,
 ) -> Restricted:
+    with own_settings():
+        layer = [*heads_of(source.network, torch.tensor(tokens)).values()][at_layer]
     mask = layer.mask & (torch.arange(layer.X.shape[1]) >= 1 - sinks)
     generator = Generator().manual_seed(seed)
     return restricted(replace(layer, mask=mask), torch.tensor(query), control, generator)

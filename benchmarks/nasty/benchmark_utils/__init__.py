@@ -1,7 +1,6 @@
 """The difficult instances, what a solver's answer to one is worth, and what solvers share.
 
-`python -m benchmarks.nasty` writes the data again: `nasty.npz` has the arrays, and `card.json` says
-what they are.
+`nasty.npz` has the arrays; `card.json` says what they are, and how each family was drawn.
 """
 
 import json
@@ -62,7 +61,7 @@ def load() -> Iterator[Difficult]:
     """Yield the instances of the data set."""
     with np.load(ARRAYS, allow_pickle=False) as stored:
         arrays = dict(stored)
-    families = json.loads(CARD.read_text())["families"]
+    families = list(json.loads(CARD.read_text())["families"])
 
     def split(name: str, axes: list[int]) -> list[NDArray[Any]]:
         """Return the array of each instance, of some of the axes n, T, d."""

@@ -1,0 +1,315 @@
+"""Every kind of problem in every norm: solved with its KKT conditions, and its twin infeasible.
+
+Solutions and rays are checked by `tests.kkt`, which shares nothing with the solvers.
+"""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from attnsvm import optimal_tokens, sample, solve_gen_svm, solve_least_norm, solve_svm
+from attnsvm.linalg.decompositions import JACOBI
+from attnsvm.norm import norm_of
+from attnsvm.svm import SvmSolution
+from attnsvm.svm.certificate import bounds, certify
+from attnsvm.svm.frobenius import least_norm
+from attnsvm.svm.frobenius.pivoting import by_pivoting, grown
+from attnsvm.svm.interior_point import LARGE, constraint_generation
+from attnsvm.svm.reduction import MANY, WIDE
+from attnsvm.svm.weighted import weighted
+from attnsvm.theory.token_graph import label_components
+from tests.kkt import assert_infeasible, assert_optimal, normal
+from tests.quick import quick
+from tests.svm.instances import gaussian, spheres
+
+Solutions = tuple[list[SvmSolution], list[SvmSolution]]
+"""Solutions of feasible problems, and of infeasible ones."""
+
+
+def separated(norm: str, X: Tensor, Z: Tensor, selected: Tensor, **rhs: Tensor) -> Solutions:
+    """Att-SVM; in the twin a further token puts the selected one between two others."""
+    T = X.shape[2]
+    chosen, other = (
+        X.gather(2, token[..., None, None].expand(-1, -1, 1, X.shape[3]))
+        for token in (selected, (selected + 1) % T)
+    )
+    between = torch.cat([X, 2 * chosen - other], 2)
+    twins = [solve_svm(between, Z, selected, norm)]
+    return [solve_svm(X, Z, selected, norm, **rhs)], twins
+
+
+def of_spheres(norm: str, n: int, T: int, d: int, B: int = 6) -> Solutions:
+    return separated(norm, *spheres(n, T, d, range(B)))
+
+
+def equal_tokens(norm: str) -> Solutions:
+    X, Z, selected = spheres(16, 70, 32, range(1))
+    X[:, 5] = X[:, 5, :1]
+    return [], [solve_svm(X, Z, selected, norm)]
+
+
+def copies(norm: str, count: int) -> Solutions:
+    X, Z, selected = spheres(4, 4, 6, range(1))
+    X, Z = X.repeat(1, count, 1, 1), Z.repeat(1, count, 1)
+    return [solve_svm(X, Z, selected.repeat(1, count), norm)], []
+
+
+def classes(norm: str, n: int, apart: float = 0.0) -> Solutions:
+    """A linear classifier of points around K means; of two equal points in the twin."""
+    (K, d), labels = (10, 20), torch.arange(n) % 10
+    Z = (0.5 + 0.3 * normal(K, d, seed=1)[labels] + 0.15 * normal(n, d)).clamp(0, 1)
+    X, labels = torch.eye(d).double()[:K].expand(1, n, K, d), labels[None]
+    equal = Z.index_copy(0, torch.tensor([1]), Z[:1])
+    if apart:
+        Z = equal + apart * normal(d, seed=3) * (torch.arange(n) == 1)[:, None]
+    solved, twin = (solve_svm(X, queries[None], labels, norm) for queries in (Z, equal))
+    return [solved], [twin]
+
+
+def random_labels(norm: str, n: int) -> Solutions:
+    """Cover: points in general position are separated up to about the number of dimensions."""
+    Z = (0.5 + 0.3 * normal(1, n, 20)).clamp(0, 1)
+    X = torch.eye(20).double()[:10].expand(1, n, 10, 20)
+    labels = torch.randint(10, (1, n), generator=torch.Generator().manual_seed(0))
+    few = solve_svm(X[:, :15], Z[:, :15], labels[:, :15], norm)
+    return [few], [solve_svm(X, Z, labels, norm)]
+
+
+def digits(norm: str, n: int) -> Solutions:
+    """scikit-learn's first n digits in ten classes."""
+    points, labels = pytest.importorskip("sklearn.datasets").load_digits(return_X_y=True)
+    X, Z = torch.eye(64).double()[:10].expand(1, n, 10, 64), torch.from_numpy(points[None, :n] / 16)
+    return [solve_svm(X, Z, torch.from_numpy(labels[None, :n]), norm)], []
+
+
+def chains(norm: str, embeddings: str, K: int) -> Solutions:
+    """Margins of a > b, b > c, a > c for each query cannot all be active."""
+    batch = sample("token_graph", n=500, T=6, K=K, d=K, embeddings=embeddings, trials=1)
+    X, Z, selected = batch.X, batch.Z, optimal_tokens(batch)[0]
+    kept = label_components(batch)[1]
+    i = kept[0].sum(1).argmax()
+    kept[0, i, selected[0, i]] = False
+    first, second = kept[0, i].nonzero()[:2, 0]
+    kept[0, i, selected[0, i]] = True
+    between = X.clone()
+    between[0, i, second] = 2 * X[0, i, selected[0, i]] - X[0, i, first]
+    solved, twin = (solve_svm(tokens, Z, selected, norm, kept) for tokens in (X, between))
+    return [solved], [twin]
+
+
+def several_tokens(norm: str, n: int, T: int, d: int, count: int) -> Solutions:
+    """Gen-SVM with the first tokens attended; in the twins one is equal, one between two others."""
+    X, Z, _ = spheres(n, T, d, range(1 if n * T > LARGE else 3))
+    attended = (torch.arange(X.shape[2]) < count).expand(X.shape[:3])
+    logs = normal(*X.shape[:3])
+    solved = solve_gen_svm(X, Z, attended, logs, norm)
+    opposite, equal = X.clone(), X.clone()
+    opposite[:, 0, count] = 2 * X[:, 0, 0] - X[:, 0, count + 1]
+    equal[:, -1, 1] = X[:, -1, 0]
+    twins = [solve_gen_svm(tokens, Z, attended, logs, norm) for tokens in (equal, opposite)]
+    return list(solved), [twins[0][0], twins[1][1]]
+
+
+def dependent_equalities(norm: str) -> Solutions:
+    """The third token is consistent with log s = 0, -1, -2; nothing is asked of equal logits."""
+    X, Z, _ = gaussian(2, 5, 6, 2, seed=10)
+    X[:, :, 2] = 2 * X[:, :, 1] - X[:, :, 0]
+    attended = (torch.arange(5) < 3).expand(2, 2, 5)
+    solved = solve_gen_svm(X, Z, attended, -torch.arange(5.0).double().expand(2, 2, 5), norm)
+    equal, _ = solve_gen_svm(X, Z, attended, torch.zeros(2, 2, 5).double(), norm)
+    assert equal.status == ("unconstrained",) * 2
+    return list(solved), []
+
+
+def equal_queries(norm: str, d: int) -> Solutions:
+    """In the twin two samples with the same query contradict each other."""
+    X, Z, selected = gaussian(3, 4, d, 2, seed=3)
+    solved = solve_svm(X, Z, selected, norm)
+    X, Z = X.clone(), Z.clone()
+    X[:, 1, 1], X[:, 1, 0], Z[:, 1] = X[:, 0, 0], X[:, 0, 1], Z[:, 0]
+    return [solved], [solve_svm(X, Z, selected, norm)]
+
+
+def zeros_in_further_dimensions(norm: str, d: int) -> Solutions:
+    """They change no norm: of tokens and queries, or of one of them, with equalities."""
+    X, Z, selected = spheres(3, 4, 6, range(2))
+    few = solve_svm(X, Z, selected, norm)
+    X, Z = (torch.nn.functional.pad(V, (0, d - 6)) for V in (X, Z))
+    many = solve_svm(X, Z, selected, norm)
+    torch.testing.assert_close(many.objective, few.objective, rtol=2e-9, atol=0)
+    assert many.W[:, 6:].abs().amax() <= 1e-7 * many.W.abs().amax()
+    U, V = few.problem.D, many.problem.queries
+    C = normal(2, 1, 6), torch.nn.functional.pad(normal(2, 1, 6, seed=1), (0, d - 6))
+    ones = torch.ones(2, 1)
+    held = [
+        solve_least_norm(factors, few.problem.h, norm, (equality, ones))
+        for factors, equality in (((U, V), C), ((V, U), C[::-1]))
+    ]
+    return [few, many, *held], []
+
+
+def normal_matrices(norm: str, M: int, size: float) -> Solutions:
+    """Rows of any entries, right-hand sides of both signs; twins with opposite rows, in a slab."""
+    rng = np.random.default_rng(0)
+    shapes = (4, 6, 4, 3), (4, 6), (4, M, 4, 3), (4, M)
+    A, b, C, e = (torch.from_numpy(rng.standard_normal(shape)) for shape in shapes)
+    equalities = (C, size * e) if M else None
+    solved = [solve_least_norm(A, size * b, norm, equalities)]
+    A, b = A[:, :3], b[:, :3].abs() + 1
+    both, sums = torch.cat([A, -A], 1), torch.cat([A, -A.sum(1, keepdim=True)], 1)
+    solved += [solve_least_norm(both, torch.cat([b, -1e-2 - b], 1), norm)]
+    twins = [
+        solve_least_norm(both, torch.cat([b, 1e-2 - b], 1), norm),
+        solve_least_norm(sums, torch.cat([b, b[:, :1]], 1), norm),
+    ]
+    if M:
+        twice, e = torch.cat([C, C[:, :1]], 1), torch.cat([e, e[:, :1]], 1)
+        solved += [solve_least_norm(A, b, norm, (twice, e))]
+        twins += [solve_least_norm(None, None, norm, (twice, e + torch.tensor([0, 0, 1])))]
+    return solved, twins
+
+
+def six_decades(norm: str, M: int, signs: int) -> Solutions:
+    """Right-hand sides from 1e-6 to 1, a third of them negative with signs = -1."""
+    rng = np.random.default_rng(1)
+    A, C = (torch.from_numpy(rng.standard_normal((6, N, 4, 3))) for N in (14, M))
+    b, e = (torch.from_numpy(10.0 ** rng.uniform(-6, 0, rows.shape[:2])) for rows in (A, C))
+    b = b * torch.where(torch.arange(14) % 3 == 0, signs, 1)
+    W = torch.from_numpy(rng.standard_normal((6, 1, 4, 3)))
+    A = A * (A * W).sum((2, 3), keepdim=True).sign()  # feasible: W has positive margins
+    C = C - (C * W).sum((2, 3), keepdim=True) * W / W.square().sum((2, 3), keepdim=True)
+    equalities = (C, 0 * e) if M else None
+    opposite = torch.cat([A, -A.sum(1, keepdim=True)], 1), torch.cat([b, 1 + 0 * b[:, :1]], 1)
+    solved = solve_least_norm(A, b, norm, equalities)
+    assert (solved.duality_gap <= 1e-9).all()
+    return [solved], [solve_least_norm(*opposite, norm, equalities)]
+
+
+def near_contradiction(norm: str, size: float) -> Solutions:
+    """Rows of all sizes with a long solution; each has the unit of its own right-hand side."""
+    rng = np.random.default_rng(5)
+    G = torch.from_numpy(rng.standard_normal((12, 30, 20)))
+    W = torch.from_numpy(rng.standard_normal((12, 20)))
+    G = G * (G @ W[..., None]).sign()
+    b = torch.ones(12, 30, dtype=torch.float64)
+    b[:, ::4] *= 1e-3 * min(size, 1.0)
+    rows = torch.from_numpy(10.0 ** rng.uniform(-3, 3, (12, 30)))
+    factors = rows[..., None] * G, torch.ones(12, 30, 1, dtype=torch.float64)
+    return [solve_least_norm(factors, rows * size * b, norm)], []
+
+
+def long_matrix(norm: str) -> Solutions:
+    """<A, W> between b and b - width: rounding errors of a W of 1e14 would be larger."""
+    rng = np.random.default_rng(6)
+    A = torch.from_numpy(rng.standard_normal((20, 3, 4, 3)))
+    b = torch.from_numpy(rng.random((20, 3))) + 1
+    both = torch.cat([A, -A], 1)
+    widths = (1e-2, 1e-1)
+    return [], [solve_least_norm(both, torch.cat([b, w - b], 1), norm) for w in widths]
+
+
+def cancelling(norm: str, count: int) -> Solutions:
+    """Opposite rows a hair apart, although multipliers without bound have W = 0."""
+    rows, h = normal(1, count, 4, 3, seed=5), normal(1, count, seed=6).abs() + 1
+    return [], [solve_least_norm(torch.cat([rows, -rows], 1), torch.cat([h, 1e-2 - h], 1), norm)]
+
+
+def offsets(norm: str, n: int, T: int, r: float) -> Solutions:
+    X, Z, selected = spheres(n, T, 12, range(2))
+    gamma = normal(2, n, seed=1)
+    return [solve_svm(X, Z, selected, norm, offsets=gamma, ratio=r)], []
+
+
+NORMS = ["frobenius", "nuclear", "spectral", "max", "l1", "l1.75", "l3", "schatten1.5", "schatten3"]
+FURTHER = ["spectral+max", "l5", "schatten1.99999"]
+ENTRYWISE = ["max", "l1", "l1.75", "l3", "l5"]
+EDGES = [JACOBI, JACOBI + 1, MANY - 1, MANY, MANY + 1, WIDE - 1, WIDE, WIDE + 1]
+"""Dimensions on both sides of where another method is used."""
+
+EQUALITIES = [(8, 12, 12, 2), (8, 12, 12, 4)]
+ROWS: list[tuple[int, Callable[..., Solutions], list[str], list[tuple[Any, ...]]]] = [
+    (9, of_spheres, [*NORMS, *FURTHER], [(4, 4, 6)]),
+    (1, of_spheres, NORMS, [(3, 4, 5), (5, 5, 3), (4, 6, 9), (2, 9, 2)]),
+    (1, of_spheres, ENTRYWISE, [(2, 3, WIDE, 1), (1, 2, WIDE, 2)]),
+    (3, of_spheres, ["frobenius"], [(4, 600, 8, 1), (10, 301, 16, 1), (16, 70, 32, 1)]),
+    (9, normal_matrices, NORMS, [(2, 1e8), (0, 1.0)]),
+    (3, several_tokens, NORMS, EQUALITIES),
+    (1, several_tokens, NORMS, [(4, 5, 300, 2), (70, 16, 32, 6)]),
+    (2, dependent_equalities, NORMS, [()]),
+    (2, six_decades, NORMS, [(2, -1), (2, 1), (0, -1), (0, 1)]),
+    (1, long_matrix, NORMS, [()]),
+    (2, cancelling, ["frobenius"], [(2,), (50,)]),
+    (2, near_contradiction, ["frobenius"], [(1e-13,), (1.0,), (1e-6,), (1e6,)]),
+    (1, equal_tokens, NORMS, [()]),
+    (2, equal_queries, ["frobenius", "nuclear"], [(WIDE,), (300,)]),
+    (1, copies, NORMS, [(LARGE // 12 + 1,), (LARGE // 12,), (200,)]),
+    (1, classes, NORMS, [(LARGE // 9 + 1,), (LARGE // 9,), (200,)]),
+    (2, classes, ["frobenius"], [(100, 1e-6), (100, 1e-4), (100, 1e-2)]),
+    (1, random_labels, ["frobenius"], [(100,), (250,)]),
+    (0, digits, NORMS, [(300,), (1797,)]),
+    (1, chains, ["frobenius"], [("orthonormal", 24), ("sphere", 24)]),
+    (8, zeros_in_further_dimensions, ["frobenius"], [(d,) for d in EDGES]),
+    (1, zeros_in_further_dimensions, NORMS[1:], [(d,) for d in EDGES]),
+    (2, offsets, NORMS, [(5, 5, r) for r in (1.0, math.inf, 0.1, 1e9)]),
+    (1, offsets, NORMS, [(8, 80, 0.5), (8, 80, math.inf)]),
+]
+CASES = [
+    case
+    for count, function, norms, rows in ROWS
+    for case in quick(*product([function], rows, norms), count=count)
+]
+
+
+def named(part: Any) -> str | None:
+    return f"{part[0].__name__}{part[1]}{part[2]}" if isinstance(part, tuple) else None
+
+
+@pytest.mark.parametrize("row", CASES, ids=named)
+def test_problems_are_solved_and_their_twins_infeasible(row):
+    function, arguments, norm = row
+    solved, infeasible = function(norm, *arguments)
+    for solution in solved:
+        assert {*solution.status} <= {"solved", "infeasible"}
+        assert_optimal(solution.problem.at_norm(solution.objective), solution)
+        apart = solution.objective.isinf()
+        infeasible += [solution[apart]] if apart.any() else []
+    for solution in infeasible:
+        assert_infeasible(solution.problem.at_norm(math.inf), solution)
+
+
+GENERATED = [
+    *product([of_spheres], [(6, 8, 10), (8, 12, 12), (1, 30, 6)], [*NORMS[1:], "l5"]),
+    *product([several_tokens], EQUALITIES, NORMS),
+    *product([offsets], [(6, 6, 0.5), (6, 6, math.inf)], NORMS),
+]
+
+
+@pytest.mark.parametrize("row", quick(*GENERATED, count=9), ids=named)
+def test_constraint_generation_finds_the_same(row):
+    """However few rows there are."""
+    function, arguments, name = row
+    norm = norm_of(name)
+    for solution in function(name, *arguments)[0]:
+        with np.errstate(all="ignore"):
+            candidate = weighted(partial(constraint_generation, norm=norm), norm, solution.problem)
+            verdict = certify(solution.problem, candidate, norm, 1e-9, 1e-6)
+        assert verdict.status == solution.status
+        upper = verdict.certificate.upper
+        torch.testing.assert_close(upper, solution.objective, rtol=2e-9, atol=0)
+
+
+@pytest.mark.parametrize("n", [30, 40, 50, 60])
+def test_pivots_and_the_working_set_find_what_the_method_for_few_rows_does(n):
+    problem = classes("frobenius", n)[0][0].problem
+    upper, _ = bounds(problem, *least_norm(problem)[:2], "frobenius")
+    few = torch.arange(problem.N) < 3
+    for candidate in (by_pivoting(problem), grown(least_norm, problem, few)):
+        for bound in bounds(problem, candidate.W, candidate.multipliers, "frobenius"):
+            torch.testing.assert_close(bound, upper, rtol=1e-11, atol=0)
