@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from attnsvm import experiment, record
 from attnsvm.cli.job import perform
@@ -172,3 +173,15 @@ def states(folder: Path, cells: list[RunConfig]) -> list[str]:
 def run_states(folder: Path) -> list[str]:
     """Return the states of all runs of a sweep, sorted."""
     return sorted(state.state for state in states_of(folder).values())
+
+
+def refusing(monkeypatch: pytest.MonkeyPatch, name: str, code: int) -> None:
+    """Let the system refuse to open files of that name."""
+    original = os.open
+
+    def opened(path, *arguments, **options):
+        if Path(os.fspath(path)).name == name:
+            raise OSError(code, os.strerror(code), os.fspath(path))
+        return original(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", opened)

@@ -108,25 +108,6 @@ def test_a_run_without_an_accepted_instance_returns_none_and_says_why(tmp_path):
     assert message in quiet
 
 
-@pytest.mark.full
-def test_another_sweeper_leaves_what_our_own_leaves(tmp_path):
-    """A folder of its own, a plan, a report, a link; records that a second search finds."""
-    grid = ["-m", *SMALL, "seed=1,2", "hydra/sweeper=basic"]
-    ran(*grid, cwd=tmp_path)
-    (folder,) = (tmp_path / "multirun").glob("adhoc-*")
-    assert (tmp_path / "multirun/latest").resolve() == folder
-    assert (folder / "report.html").exists()
-    plan = json.loads((folder / "sweep.json").read_text())
-    assert sorted(plan["runs"]) == sorted(path.parent.name for path in folder.glob("*/run.json"))
-    status = attnsvm(str(folder), command="attnsvm-status", cwd=tmp_path)
-    assert status.stdout == "2 runs: 2 done\n"
-    before = written(folder)
-    ran(*grid, cwd=tmp_path)
-    assert written(folder) == before
-    ran("-m", *SMALL, "seed=3,4", "hydra/sweeper=basic", cwd=tmp_path)
-    assert len(list((tmp_path / "multirun").glob("adhoc-*"))) == 2
-
-
 def two_files(tmp_path: Path) -> None:
     """Write a.npz, which can be run, and b.npz, which cannot: it has no labels."""
     rng = np.random.default_rng(0)

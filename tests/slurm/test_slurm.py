@@ -100,15 +100,6 @@ def test_jobs_that_are_killed_are_lost_and_the_others_are_not(slurm, tmp_path):
     assert "2 lost of 4 runs" in log
 
 
-def test_a_job_that_raises_is_a_row_and_the_other_completes(slurm, tmp_path):
-    two_files(tmp_path)
-    grid = ["-m", "data=file", "data.path=b.npz,a.npz", "trials=1", SMALL[4]]
-    done = ran(*grid, *ON_CPUS, cwd=tmp_path, env=slurm, code=1)
-    assert "1 failed of 2 runs" in done.stderr
-    assert state_counts(tmp_path / "multirun/latest") == {"done": 1, "failed": 1}
-    assert "Y: missing" in (tmp_path / "multirun/latest/report.html").read_text()
-
-
 def test_scancel_of_a_running_and_of_a_pending_job(slurm, tmp_path):
     grid = ["-m", "seed=0,1", *LONG, "hydra.launcher.array_parallelism=1"]
     driver, folder, _, job = started(slurm, tmp_path, *grid)
@@ -230,15 +221,3 @@ def test_what_the_cluster_cannot_give_is_refused_at_once(request_, words, slurm,
     assert words in done.stderr
     assert "Traceback" not in done.stderr
     assert not output(slurm, "squeue", "--noheader")
-
-
-def test_results_outlive_the_driver(slurm, tmp_path):
-    grid = ["-m", "seed=0,1", *SMALL, *ON_CPUS]
-    driver = begun(*grid, cwd=tmp_path, env=slurm)
-    folder = tmp_path / "multirun/latest"
-    until(lambda: output(slurm, "squeue", "--noheader").strip())
-    driver.kill()
-    driver.wait()
-    until(lambda: state_counts(folder) == {"done": 2})
-    again = ran(*grid, cwd=tmp_path, env=slurm)
-    assert "2 runs: 2 done" in again.stdout

@@ -90,20 +90,6 @@ def test_large_arrays_are_not_in_memory(tmp_path, monkeypatch):
         archive.read_arrays(stream)
 
 
-@pytest.mark.parametrize("name", ["run.json", "solutions.npz"])
-def test_one_odd_record_hides_no_other(name, top, tmp_path, capsys):
-    sound = written(tmp_path / "sweep", *top)
-    odd = shutil.copytree(sound, tmp_path / "sweep" / "odd")
-    if name == "run.json":
-        (odd / name).write_bytes(RAW["nan"])
-    else:
-        replace_file(odd, name, ODD_ARRAYS["4 x 11000 x 11000"])
-    assert command.main([str(tmp_path / "sweep")]) == 1
-    printed = lines(capsys)
-    assert any(line.startswith("odd: corrupt: ") for line in printed)
-    assert any(line.startswith(sound.name) and line.endswith(" 0 differ") for line in printed)
-
-
 @pytest.mark.full
 def test_many_runs_are_proved_in_processes_as_in_one(top, tmp_path, capsys, monkeypatch):
     sweep, forged = tmp_path / "sweep", genuine("top")

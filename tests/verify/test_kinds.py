@@ -99,26 +99,3 @@ def test_a_data_file_is_read_again_if_it_is_here_and_the_same(model, place, tmp_
     proof = prove(folder)
     assert (proof.reproduced, proof.differences) == (0, [])
     assert "tokens.npz is not here" in proof.left_out
-
-
-def test_a_start_from_a_file_is_run_again(tmp_path):
-    folder = written(tmp_path / "sweep", *started_from_file(tmp_path))
-    assert prove(folder).reproduced == 4
-    (tmp_path / "weights.npz").unlink()
-    assert prove(folder).left_out.startswith("init_path=")
-
-
-@pytest.mark.parametrize("group", quick("head", *sorted(set(GROUPS) - {"head"})))
-def test_the_code_of_a_plug_in_is_not_run(group, tmp_path):
-    config, record = recorded("top")
-    getattr(config, group)._target_ = "my_package.Mine"
-    config.extensions.append("my_package")
-    proof = prove(written(tmp_path, config, record))
-    assert proof == RunProof(4, Counter(solved=8), 0, "the code of a plug-in is not run")
-
-
-def test_the_history_may_be_in_any_order(tmp_path):
-    config, record = recorded("top")
-    random = np.random.default_rng(0).permutation(len(record.history))
-    turned = replace(record, history=record.history.iloc[random].reset_index(drop=True))
-    assert prove(written(tmp_path, config, turned)).reproduced == 4

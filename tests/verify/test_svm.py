@@ -178,15 +178,6 @@ def test_many_dimensions_are_no_obstacle():
         assert not verify(replace(record, lower_bound=record.lower_bound * (1 - 1e-9))).proved
 
 
-def test_neither_torch_nor_anything_but_names_of_norms_is_imported():
-    own = {f"attnsvm.verify.{name}" for name in ("exact", "constraints", "svm")}
-    for module in (exact, constraints, svm):
-        text = Path(module.__file__).read_text()
-        found = set(re.findall(r"^\s*(?:from|import) ([\w.]+)", text, re.MULTILINE))
-        other = {name for name in found if name.split(".")[0] in ("attnsvm", "scipy", "torch")}
-        assert other <= own | {"attnsvm.config.norm"}
-
-
 @pytest.mark.parametrize(
     ("norm", "value"),
     [
