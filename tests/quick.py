@@ -11,14 +11,14 @@ import yaml
 
 
 def quick(*values: Any, count: int = 1) -> list[Any]:
-    """Return values of which all but the first ones are marked `full`."""
+    """Return values, of which all but the first ones are marked `full`."""
     rest = (pytest.param(value, marks=pytest.mark.full) for value in values[count:])
     return [*values[:count], *rest]
 
 
-def quick_rows(first: tuple[Any, ...], *others: tuple[Any, ...]) -> list[Any]:
+def quick_rows(*rows: tuple[Any, ...], count: int = 1) -> list[Any]:
     """Return rows of values, one for each name, of which all but the first are marked `full`."""
-    return [first, *(pytest.param(*row, marks=pytest.mark.full) for row in others)]
+    return [*rows[:count], *(pytest.param(*row, marks=pytest.mark.full) for row in rows[count:])]
 
 
 def refusals(of: str) -> list[tuple[str, str]]:

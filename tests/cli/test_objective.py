@@ -11,8 +11,7 @@ import pytest
 from attnsvm.cli.objective import Objective
 from attnsvm.config import ConfigError
 from tests.command import QUIET, SMALL, attnsvm, ran, with_callback
-from tests.faults import written
-from tests.quick import quick_rows, refusals
+from tests.quick import refusals
 
 TRIALS = pd.DataFrame(
     {
@@ -114,10 +113,3 @@ def two_files(tmp_path: Path) -> None:
     X, Z = rng.normal(size=(3, 2, 3, 4)), rng.normal(size=(3, 2, 4))
     np.savez(tmp_path / "a.npz", X=X, Z=Z, Y=np.ones((3, 2)))
     np.savez(tmp_path / "b.npz", X=X, Z=Z)
-
-
-@pytest.mark.parametrize(("word", "message"), quick_rows(*refusals("sweeper")))
-def test_another_sweeper_runs_nothing_that_is_not_allowed(word, message, tmp_path):
-    done = ran("-m", *SMALL, word, "hydra/sweeper=basic", cwd=tmp_path, code=2)
-    assert message in done.stderr
-    assert not list(tmp_path.rglob("run.json"))

@@ -79,33 +79,6 @@ def test_captured_streams_stay(capsys, monkeypatch):
     assert "/nowhere/at/all" in capsys.readouterr().err
 
 
-REFUSED = {
-    "sweep=rank_vs_d,heads": "sweep=rank_vs_d,heads: must be one experiment",
-    "-m sweep=rank_vs_d,heads": "sweep=rank_vs_d,heads: must be one experiment",
-    "-m seed=1,2 hydra.sweep.subdir=${hydra.job.num}": "must be ${run_name:}",
-    "-m seed=1,2 hydra/launcher=submitit_slurm": "submitit_slurm: must be slurm_cpu | slurm_gpu",
-    "-m seed=1,2 hydra/launcher=joblib hydra.launcher.n_jobs=0": "n_jobs=0: must be >= 1",
-    "-m seed=1,2 hydra.sweep.dir=${nope}": "hydra.sweep.dir: Interpolation key 'nope' not found",
-    "--experimental-rerun x": "--experimental-rerun: must be FIELD=VALUE or --help",
-    "--resolve": "The --resolve flag can only be used in conjunction with --cfg",
-    "--multirun --cfg job": "Only one of --run, --multirun, --cfg",
-    "--shell-completion install=foo": "No completion plugin for 'foo' found",
-    "hydra.mode=foo": "hydra.mode: Invalid value 'foo', expected one of [RUN, MULTIRUN]",
-    "hydra.job.env_copy=[NOPE]": "KeyError: 'NOPE'",
-    "hydra.job.chdir=true data=file data.path=x.npz": "path=x.npz: must be an absolute path",
-    "seed=${oc.env:NOPE}": "seed: KeyError raised while resolving interpolation",
-    "seed=${hydra.job.num}": "Missing mandatory value: hydra.job.num",
-}
-
-
-@pytest.mark.parametrize("words", REFUSED)
-def test_a_refusal_is_one_sentence(words, tmp_path):
-    done = ran(*words.split(), cwd=tmp_path, code=2)
-    assert REFUSED[words] in done.stderr.splitlines()[-1]
-    assert "Traceback" not in done.stderr
-    assert not list(tmp_path.rglob("run.json"))
-
-
 def test_flags_may_stand_behind_fields(tmp_path):
     assert "2 runs, 2 of them" in ran("dry_run=true", "-m", "seed=1,2", cwd=tmp_path).stdout
 

@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 
 from attnsvm.record import states
-from tests.cli.test_objective import two_files
 from tests.command import SMALL, begun, environment, ran, until
 from tests.faults import owners
 from tests.quick import refusals

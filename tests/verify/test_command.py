@@ -12,7 +12,6 @@ from attnsvm.config.identity import run_name
 from attnsvm.record import TooLargeError, archive, write_json
 from attnsvm.record.plan import write_plan
 from attnsvm.verify import command
-from tests.record.odd import ODD_ARRAYS, RAW, replace_file
 from tests.verify.forging import genuine
 from tests.verify.kinds import recorded, written
 

@@ -1,24 +1,20 @@
 """A genuine record of every kind of run is proved, and reproduced on every instance."""
 
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from attnsvm.config import GROUPS
 from attnsvm.config.identity import result_fields
 from attnsvm.config.probe import described_quantities
 from attnsvm.record.columns import DECLARED, QUANTITIES, RUN_COLUMNS, TRIAL_COLUMNS, further_columns
 from attnsvm.verify.run import RunProof, prove
 from tests.processors import SETTINGS
-from tests.quick import quick
 from tests.verify.kinds import (
     KINDS,
     from_file,
     recorded,
     some_quick,
-    started_from_file,
     verified_elsewhere,
     written,
 )
