@@ -20,6 +20,7 @@ from attnsvm.config.identity import (
 )
 from attnsvm.config.probe import ProbeConfig, described_quantities
 from attnsvm.config.run import GROUPS, WITHOUT_EFFECT, RunConfig
+from attnsvm.config.sources import package_of
 from attnsvm.config.version import FORMAT, NUMBERS
 from attnsvm.record.columns import columns_digest
 from attnsvm.record.files import (
@@ -137,6 +138,8 @@ def _check_names(fields: Mapping[str, Any], known: set[str], place: str) -> None
 def _built(place: str, schema: Any, fields: Mapping[str, Any]) -> Any:
     """Return a part of the config, of which each field is checked."""
     if schema is None:
+        if package_of(str(fields["_target_"])) == "attnsvm":
+            raise ConfigError(f"config.{place}._target_={fields['_target_']}: unknown")
         return SimpleNamespace(**fields)
     _check_names(fields, {f.name for f in dataclasses.fields(schema)}, f"config.{place}")
     return _checked(schema, fields, f"config.{place}.")

@@ -36,18 +36,14 @@ def test_wrong_input_stops_before_any_work(arguments, message, tmp_path):
 
 @pytest.mark.parametrize(
     ("asked", "message", "imported"),
-    [
+    quick_rows(
         ("attnsvm --help", "attnsvm sweep=rank_vs_d", "[]"),
+        (f"attnsvm.sweeps.status {RECORDS}/sequence", "runs: ", "[]"),
         ("attnsvm --columns", "one_minus_corr_nuclear", "[]"),
         ("attnsvm.sweeps.report --help", "usage: attnsvm-report", "[]"),
-        (f"attnsvm.sweeps.status {RECORDS}/sequence", "runs: ", "[]"),
-        pytest.param(
-            "attnsvm -m seed=1,2 dry_run=true",
-            "2 runs, 2 of them",
-            "['numpy', 'torch']",
-            marks=pytest.mark.full,
-        ),
-    ],
+        ("attnsvm -m seed=1,2 dry_run=true", "2 runs, 2 of them", "['numpy', 'torch']"),
+        count=2,
+    ),
 )
 def test_no_heavy_package_is_imported_that_an_answer_does_not_need(
     asked, message, imported, tmp_path

@@ -1,10 +1,11 @@
 """Sweep files and figures of the user's own, from a folder or from a plug-in."""
 
+import re
 from pathlib import Path
 
 import pytest
 
-from tests.command import SMALL, attnsvm, ran
+from tests.command import SMALL, ran
 from tests.plugin import write_entry_points
 from tests.quick import quick
 
@@ -37,21 +38,38 @@ def own(tmp_path):
     return tmp_path
 
 
-def test_a_sweep_from_a_folder_is_listed_run_and_drawn(own):
-    (own / "own/sweep/mine.py").write_text(FIGURES)
-    shown = attnsvm("--help", "--config-dir", "own", cwd=own)
-    assert "mine  own/sweep/mine.yaml" in shown.stdout
-    assert "mine" not in attnsvm("--help", cwd=own).stdout.split()
-    ran("--config-dir", "own", "sweep=mine", *SMALL[:3], "optimizer.steps=50", cwd=own)
+DECLARED = 'ATTNSVM = {"conf": {"mine": "my_sweeps.conf"}, "figures": {"mine": "my_sweeps.mine"}}\n'
+WAYS = {
+    "folder": (["--config-dir", "own"], ["--config-dir", "own"]),
+    "entry point": ([], []),
+    "extensions": (["extensions=[my_sweeps]"], ["--extension=my_sweeps"]),
+}
+"""Words of the command that runs the sweep, and of the report."""
+
+
+@pytest.mark.parametrize("way", quick(*WAYS))
+def test_a_sweep_of_a_users_own_is_listed_run_and_drawn(way, own):
+    words, read = WAYS[way]
+    place = own / "place"
+    conf = own / "own" if way == "folder" else place / "my_sweeps/conf"
+    (conf / "sweep").mkdir(parents=True, exist_ok=True)
+    (conf / "sweep/mine.yaml").write_text(SWEEP)
+    (conf / "sweep/mine.py" if way == "folder" else conf.parent / "mine.py").write_text(FIGURES)
+    for package in (conf, conf.parent) if way != "folder" else ():
+        (package / "__init__.py").write_text(DECLARED if way == "extensions" else "")
+    if way == "entry point":
+        write_entry_points(place, "conf: mine = my_sweeps.conf", "figures: mine = my_sweeps.mine")
+    shown = ran("--help", *words, path=place, cwd=own).stdout
+    assert re.search(r"  mine  .*/sweep/mine\.yaml", shown)
+    ran("sweep=mine", *words, *SMALL[:3], "optimizer.steps=50", path=place, cwd=own)
     folder = own / "multirun/mine"  # no line of the file says so
     assert len(list(folder.glob("*/run.json"))) == 2
     table, page = folder / "tables/mine.csv", (folder / "report.html").read_text()
     assert table.read_text().splitlines()[0].endswith("status,count")
     assert "Does the head matter?" in page
     assert "Instances by dimension." in page
-    for path in (table, folder / "figures/mine.png"):
-        path.unlink()
-    ran("multirun/mine", "--config-dir", "own", cwd=own, command="attnsvm-report")
+    (folder / "figures/mine.png").unlink()
+    ran("multirun/mine", *read, path=place, cwd=own, command="attnsvm-report")
     assert (folder / "figures/mine.png").exists()
 
 
@@ -86,32 +104,3 @@ def test_what_a_file_lacks_is_an_error_that_says_it(what, own):
     done = ran("--config-dir=own", f"sweep={name}", *SMALL, cwd=own, code=2)
     assert message in done.stderr.splitlines()[-1]
     assert not list(own.glob("multirun/**/run.json"))
-
-
-DECLARED = 'ATTNSVM = {"conf": {"mine": "my_sweeps.conf"}, "figures": {"mine": "my_sweeps.mine"}}\n'
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("way", ["entry point", "extensions"])
-def test_a_plug_in_brings_sweep_and_figures(way, tmp_path):
-    place = tmp_path / "place"
-    conf = place / "my_sweeps/conf"
-    (conf / "sweep").mkdir(parents=True)
-    for package in (conf, conf.parent):
-        (package / "__init__.py").write_text("")
-    (conf / "sweep/mine.yaml").write_text(SWEEP)
-    (conf.parent / "mine.py").write_text(FIGURES)
-    words, read = [], []
-    if way == "entry point":
-        write_entry_points(place, "conf: mine = my_sweeps.conf", "figures: mine = my_sweeps.mine")
-    else:
-        (conf.parent / "__init__.py").write_text(DECLARED)
-        words, read = ["extensions=[my_sweeps]"], ["--extension=my_sweeps"]
-    shown = ran("--help", *words, path=place, cwd=tmp_path)
-    assert f"mine  {conf}/sweep/mine.yaml" in shown.stdout, shown.stderr
-    ran("sweep=mine", *SMALL[:3], SMALL[4], *words, path=place, cwd=tmp_path)
-    figure = tmp_path / "multirun/mine/figures/mine.png"
-    figure.unlink()
-    asked = ["multirun/mine", *read]
-    ran(*asked, path=place, cwd=tmp_path, command="attnsvm-report")
-    assert figure.exists()

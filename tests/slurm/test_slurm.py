@@ -141,36 +141,26 @@ def test_a_driver_follows_a_job_that_is_requeued(cause, slurm, tmp_path):
 
 
 @pytest.mark.parametrize("pack", [1, 2])
-def test_a_second_driver_follows_what_is_in_the_queue(pack, slurm, tmp_path):
-    held = ["+hydra.launcher.additional_parameters={hold:true}"]
+@pytest.mark.parametrize("is_killed", [False, True], ids=["alive", "killed"])
+def test_a_second_driver_follows_what_is_in_the_queue(is_killed, pack, slurm, tmp_path):
+    """The first one is killed just after its submission, or goes on."""
     grid = ["-m", "seed=0,10,20", *SMALL, *ON_CPUS, f"hydra.sweeper.cells_per_job={pack}"]
-    folder = tmp_path / "multirun/latest"
-    drivers = [begun(*grid, *held, cwd=tmp_path, env=slurm)]
-    jobs = 3 if pack == 1 else 2
+    grid.append("+hydra.launcher.additional_parameters={hold:true}")
+    jobs, log = (3 if pack == 1 else 2), tmp_path / "driver.log"
+    if is_killed:
+        (tmp_path / "kill.py").write_text(KILLED)
+        words, env = [sys.executable, "kill.py", *grid], environment(slurm)
+        done = subprocess.run(words, cwd=tmp_path, env=env, check=False, timeout=120)
+        assert done.returncode == -signal.SIGKILL
+        drivers = []
+    else:
+        drivers = [begun(*grid, cwd=tmp_path, env=slurm)]
     until(lambda: len(output(slurm, "squeue", "--array", "--noheader").splitlines()) == jobs)
-    drivers.append(begun(*grid, *held, cwd=tmp_path, env=slurm))
-    log = tmp_path / "driver.log"
+    drivers.append(begun(*grid, cwd=tmp_path, env=slurm))
     until(lambda: log.read_text().count("following it") == jobs)
     (array,) = set(output(slurm, "squeue", "--noheader", "--format=%F").split())
     output(slurm, "scontrol", "release", array)
-    assert [driver.wait(120) for driver in drivers] == [0, 0]
-    assert state_counts(folder) == {"done": 3}
-
-
-def test_a_driver_killed_just_after_its_submission_submits_nothing_twice(slurm, tmp_path):
-    (tmp_path / "kill.py").write_text(KILLED)
-    grid = ["-m", "seed=0,10,20", *SMALL, *ON_CPUS]
-    held = "+hydra.launcher.additional_parameters={hold:true}"
-    words = [sys.executable, "kill.py", *grid, held]
-    kept = {"env": environment(slurm), "capture_output": True, "text": True, "timeout": 120}
-    done = subprocess.run(words, cwd=tmp_path, check=False, **kept)
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    assert len(output(slurm, "squeue", "--array", "--noheader").splitlines()) == 3
-    driver = begun(*grid, held, cwd=tmp_path, env=slurm)
-    until(lambda: (tmp_path / "driver.log").read_text().count("following it") == 3)
-    (array,) = set(output(slurm, "squeue", "--noheader", "--format=%F").split())
-    output(slurm, "scontrol", "release", array)
-    assert driver.wait(120) == 0
+    assert {driver.wait(120) for driver in drivers} == {0}
     assert state_counts(tmp_path / "multirun/latest") == {"done": 3}
 
 

@@ -33,7 +33,7 @@ def lines(capsys):
         ((), 120.0, "reproduced on 2 of 4 instances (--all runs all again),"),
         (("--all",), 120.0, "reproduced on 4 of 4 instances,"),
         (("--instances", "3"), 1.0, "reproduced on 3 of 4 instances,"),
-        (("--retrain", "0"), 1.0, "reproduced on 0 of 4 instances,"),
+        (("--retrain", "1"), 1.0, "reproduced on 1 of 4 instances,"),
     ],
 )
 def test_a_long_run_is_reproduced_on_a_sample(words, seconds, reproduced, top, tmp_path, capsys):
@@ -45,6 +45,14 @@ def test_a_long_run_is_reproduced_on_a_sample(words, seconds, reproduced, top, t
     first, *_, last = lines(capsys)
     for line, begin in ((first, folder.name), (last, "in all")):
         assert line == f"{begin}: 8 solved proved, {reproduced} 0 differ"
+
+
+def test_no_instance_is_no_number_of_them(capsys):
+    with pytest.raises(SystemExit):
+        command.main(["--instances", "0"])
+    assert (
+        "argument --instances/--retrain: 0: must be a whole number >= 1" in capsys.readouterr().err
+    )
 
 
 def test_differences_stand_below_their_run(tmp_path, capsys):

@@ -6,6 +6,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from attnsvm.svm import solve_gen_svm, solve_svm
 from attnsvm.verify import exact, verify
@@ -151,39 +153,26 @@ def test_multipliers_that_cancel_prove_no_larger_bound():
         assert verify(forged).proved == proved, verify(forged).reason
 
 
-@pytest.mark.parametrize(
-    ("norm", "value"),
-    [
-        ("max", 4.0),
-        ("l1", 10.0),
-        ("l3", 100.0 ** (1 / 3)),
-        ("spectral", 5.0),
-        ("l1+max", 4.0),
-        ("spectral+l3", 72.0 ** (1 / 3)),
-    ],
-)
-def test_bounds_of_norms_are_those_of_a_known_matrix(norm, value):
+KNOWN = {"max": 4.0, "l1": 10.0, "l3": 100.0 ** (1 / 3), "spectral": 5.0, "l1+max": 4.0}
+
+
+@pytest.mark.parametrize("norm", KNOWN)
+def test_bounds_of_norms_are_those_of_a_known_matrix(norm):
     A = np.array([[3.0, 4], [0, 0]] if norm == "spectral" else [[1.0, -2], [3, 4]])
-    bound, error = exact.upper_bound(exact.Exact.of(A), norm)
-    assert value <= bound * (1 + 1e-15)
-    assert float(bound) == pytest.approx(value, rel=max(error, 1e-14))
+    bound, error = exact.upper_bound(Exact.of(A), norm)
+    assert KNOWN[norm] <= bound * (1 + 1e-15)
+    assert float(bound) == pytest.approx(KNOWN[norm], rel=max(error, 1e-14))
     assert error < 1e-12
 
 
 @pytest.mark.parametrize("rank_tolerance", [1e-9, 1e-3, 0.5])
 def test_the_rank_is_proved_at_the_threshold_that_was_asked_for(rank_tolerance):
-    X, Z, selected = spheres(5, 5, 8, range(6))
-    solution = solve_svm(
-        X.numpy(), Z.numpy(), selected.numpy(), norm="nuclear", rank_tolerance=rank_tolerance
-    )
+    arrays = [x.numpy() for x in spheres(5, 5, 8, range(6))]
+    solution = solve_svm(*arrays, norm="nuclear", rank_tolerance=rank_tolerance)
     assert len(set(solution.rank.tolist())) > 1 or rank_tolerance == 0.5
-    stored = list(
-        stored_svms(solution, X.numpy(), Z.numpy(), selected.numpy(), rank_tolerance=rank_tolerance)
-    )
-    for stored_svm in stored:
-        assert verify(stored_svm).proved, verify(stored_svm).reason
-        other = replace(stored_svm, rank=stored_svm.rank + 1)
-        assert "rank is" in verify(other).reason
+    for record in stored_svms(solution, *arrays, rank_tolerance=rank_tolerance):
+        assert verify(record).proved, verify(record).reason
+        assert "rank is" in verify(replace(record, rank=record.rank + 1)).reason
 
 
 @pytest.mark.processors
@@ -209,17 +198,15 @@ def test_a_rank_near_its_threshold_is_undecided_and_proved_to_be(norm):
             assert verify(other).proved == (rank == stored_svm.rank or left_open)
 
 
-def test_floats_are_exact_and_the_nearest_of_integers():
-    random = np.random.default_rng(0)
-    x = np.concatenate(
-        [random.normal(size=20) * 2.0 ** random.integers(-60, 60, 20), [0.0, 5e-324]]
-    )
-    assert (Exact.of(x).floats() == x).all()
-    assert Exact.of(x).squared_norm == sum(Fraction(v) ** 2 for v in x.tolist())
-    # ties of 54 bits, and subnormal numbers, which are rounded once
-    values = [0, 1, -7, (1 << 53) + 1, (1 << 53) + 3, -(3**60), (((1 << 53) - 1) << 10) - 1]
-    for exponent in (-2000, -1128, -1085, -1074, -53, 0, 60):
-        must = [float(Fraction(value) * Fraction(2) ** exponent) for value in values]
-        assert Exact(np.array(values, dtype=object), exponent).floats().tolist() == must
+@given(st.lists(st.integers(-(2**80), 2**80), min_size=1), st.integers(-2000, 900))
+def test_floats_are_the_nearest_of_integers_and_exact(values, exponent):
+    """Subnormal numbers are rounded once."""
+    near = Exact(np.array(values, dtype=object), exponent).floats()
+    assert near.tolist() == [float(Fraction(value) * Fraction(2) ** exponent) for value in values]
+    assert (Exact.of(near).floats() == near).all()
+    assert Exact.of(near).squared_norm == sum(Fraction(x) ** 2 for x in near.tolist())
+
+
+def test_a_number_that_no_float_holds_is_refused():
     with pytest.raises(RejectedError, match="too large"):
         Exact(np.array([1 << 1030], dtype=object), 1020).floats()
