@@ -3,7 +3,6 @@
 python -m tests.apt chromium        print what cannot be had; the tests are then skipped
 """
 
-import functools
 import os
 import shutil
 import subprocess
@@ -14,15 +13,18 @@ def install(*packages: str) -> str:
     """Install packages; return why they cannot be had, empty if they can."""
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         return "needs root and apt-get"
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     get = ["install", "-qq", "-y", "--no-install-recommends", *packages]
-    run = functools.partial(
-        subprocess.run, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-        check=True, timeout=900,
-    )  # fmt: skip
-    for command in (["update", "-qq"], get):
+    for words in (["update", "-qq"], get):
         try:
-            run(["apt-get", *command])
+            subprocess.run(
+                ["apt-get", *words],
+                env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                check=True,
+                timeout=900,
+            )
         except subprocess.SubprocessError as error:
             return f"{error} {getattr(error, 'stderr', None) or ''}".strip()[-500:]
     return ""

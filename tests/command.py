@@ -4,7 +4,6 @@ import atexit
 import ctypes
 import multiprocessing
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -50,12 +49,11 @@ def attnsvm(
     command: str = "attnsvm",
     env: dict[str, str] | None = None,
     path: Path | None = None,
-    limit: int = resource.RLIM_INFINITY,
 ) -> Finished:
     """Return the finished process of `command arguments` in `cwd`.
 
     With an environment `env` or workers of its own it is a new process, otherwise one of `SERVER`,
-    which may have `limit` bytes of memory. It finds the packages in `path`.
+    and finds the packages in `path`.
     """
     words, variables = [str(BIN / command), *arguments], environment(env)
     if path is not None:
@@ -67,7 +65,7 @@ def attnsvm(
     server_environment = patch.dict(os.environ, environment(), clear=True)  # it starts with it
     with tempfile.TemporaryDirectory() as place, server_environment:
         written = [Path(place) / name for name in ("stdout", "stderr")]
-        child = SERVER.Process(target=_run, args=(words, cwd, written, variables, limit))
+        child = SERVER.Process(target=_run, args=(words, cwd, written, variables))
         child.start()
         child.join(300)
         if child.is_alive():
@@ -84,7 +82,7 @@ def ran(*arguments: str, code: int = 0, **options: Any) -> Finished:
     return done
 
 
-def _run(words: list[str], cwd: Path, written: list[Path], env: dict[str, str], limit: int) -> None:
+def _run(words: list[str], cwd: Path, written: list[Path], env: dict[str, str]) -> None:
     for number, path in enumerate(written, start=1):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), number)
     os.chdir(cwd)
@@ -92,8 +90,6 @@ def _run(words: list[str], cwd: Path, written: list[Path], env: dict[str, str], 
     os.environ.update(env)
     # without the rights of root, which may read any file: version 3, of this process, none
     ctypes.CDLL(None).capset((ctypes.c_uint32 * 2)(0x20080522), (ctypes.c_uint32 * 6)())
-    if limit != resource.RLIM_INFINITY:
-        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     sys.path[:0] = filter(None, env.get("PYTHONPATH", "").split(os.pathsep))
     sys.argv = words
     (script,) = entry_points(group="console_scripts", name=Path(words[0]).name)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from attnsvm import experiment, record
 from attnsvm.cli.job import perform
@@ -26,14 +27,13 @@ from attnsvm.record import states as states_of
 from attnsvm.record.plan import tidy
 from attnsvm.record.run import TABLES
 from attnsvm.record.schema import RunRecord, trial_table
-from attnsvm.record.state import LOCK_FILE, holder, run_state
+from attnsvm.record.state import LOCK_FILE, NEW, holder, run_state
 from tests.config.test_config import composed
 
 STEPS = (
-    *((os, name) for name in ("fsync", "replace", "chmod", "write")),
+    *((os, name) for name in ("fsync", "replace", "chmod", "write", "mkdir", "unlink", "rmdir")),
     (fcntl, "flock"),
     (files.tempfile, "mkstemp"),
-    (Path, "unlink"),
 )
 """What changes the disk while a record is written."""
 
@@ -78,7 +78,7 @@ def sweep(folder: Path, cells: list[RunConfig]) -> None:
         if run_state(run).state == "done":
             tidy(run)
         else:
-            perform(config, run, plan[run.name], in_sweep=True)
+            perform(config, run, plan[run.name], in_sweep=True, rerun=True)
 
 
 def in_child(work: Callable[[], None]) -> int:
@@ -150,7 +150,8 @@ def written(folder: Path) -> dict[Path, int]:
 
 def litter(folder: Path) -> list[Path]:
     """Return temporary files and locks that were left."""
-    return [p for p in folder.rglob("*") if p.name.endswith(".tmp") or p.name == LOCK_FILE]
+    left = (LOCK_FILE, NEW)
+    return [p for p in folder.rglob("*") if p.name.endswith(".tmp") or p.name in left]
 
 
 OWNER = re.compile(r"process (\d+) on .*?(?:, SLURM job (\w+))?, started")
@@ -172,3 +173,15 @@ def states(folder: Path, cells: list[RunConfig]) -> list[str]:
 def run_states(folder: Path) -> list[str]:
     """Return the states of all runs of a sweep, sorted."""
     return sorted(state.state for state in states_of(folder).values())
+
+
+def refusing(monkeypatch: pytest.MonkeyPatch, name: str, code: int) -> None:
+    """Let the system refuse to open files of that name."""
+    original = os.open
+
+    def opened(path, *arguments, **options):
+        if Path(os.fspath(path)).name == name:
+            raise OSError(code, os.strerror(code), os.fspath(path))
+        return original(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", opened)

@@ -54,8 +54,8 @@ def write_entry_points(place: Path, *points: str, dist: str = "cubic-heads") -> 
     info = place / f"{dist.replace('-', '_')}-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {dist}\nVersion: 1.0\n")
-    sections = (f"[attnsvm.{group}]\n{entry}\n" for group, _, entry in
-                (point.partition(": ") for point in points))  # fmt: skip
+    parts = [point.partition(": ") for point in points]
+    sections = [f"[attnsvm.{group}]\n{entry}\n" for group, _, entry in parts]
     (info / "entry_points.txt").write_text("\n".join(sections))
     return place
 

@@ -37,31 +37,29 @@ def log_plan(
         log.info("%-11s %s  %s", states[name], names[name], " ".join(overrides))
     pending = [configs[name] for name, state in states.items() if state not in KEPT]
     log.info("%d runs, %d of them pending", len(cells), len(pending))
-    missing = [unmeasured(config) for config in pending]
-    known = [config for config, gap in zip(pending, missing, strict=True) if not gap]
+    known: list[dict[str, float]] = []
+    missing: Counter[str] = Counter()
+    for config in pending:
+        try:
+            known.append(seconds(config))
+        except UnmeasuredError as part:
+            missing[str(part)] += 1
     if known:
         of = "" if len(known) == len(pending) else f" for {len(known)} of them"
-        time = duration(sum(map(estimated_s, known)))
+        time = duration(sum(sum(parts.values()) for parts in known))
         log.info("about %s in one process%s, once kernels are compiled", time, of)
-        if any(config.svm.published for config in known):
-            slow = duration(sum(map(published_s, known)))
-            log.info("%s of it for the published method: svm.published=false is without", slow)
-    for gap, runs in Counter(filter(None, missing)).most_common():
-        log.info("no estimate for %d runs: the cost of %s was not measured", runs, gap)
-    if probes := sorted({name for config in known for name in config.probe}):
+    published = [s for parts in known for part, s in parts.items() if part.startswith(PUBLISHED)]
+    if published:
+        slow = duration(sum(published))
+        log.info("%s of it for the published method: svm.published=false is without", slow)
+    for part, runs in missing.most_common():
+        log.info("no estimate for %d runs: the cost of %s was not measured", runs, part)
+    if probes := sorted({name for config in pending for name in config.probe}):
         log.info("besides: probe=[%s], whose cost was not measured", ",".join(probes))
 
 
-def unmeasured(config: RunConfig) -> str:
-    """Return the first part of a run, probes apart, whose cost is not in the table; "" if none."""
-    names = option_names(config)
-    if names["model"] not in MODELS:
-        return f"model={names['model']}"
-    if config.selection.until_accepted:
-        return "selection.until_accepted=True"
-    if not floats(config):
-        return f"data={names['data']}"
-    return next((part for part in parts(config) if part not in costs()), "")
+class UnmeasuredError(LookupError):
+    """The cost of a part of a run is not in the table."""
 
 
 def floats(config: RunConfig) -> int:
@@ -70,24 +68,22 @@ def floats(config: RunConfig) -> int:
     return n * (T or int(getattr(config.data, "K", 0))) * d
 
 
-def estimated_s(config: RunConfig) -> float:
-    """Return the estimated seconds of a run all parts of which were measured."""
-    return sum(_seconds(config).values())
-
-
-def published_s(config: RunConfig) -> float:
-    """Return how many of them the published method takes, which solves SVMs by CVXPY."""
-    return sum(t for part, t in _seconds(config).items() if part.startswith(PUBLISHED))
-
-
-def _seconds(config: RunConfig) -> dict[str, float]:
-    """Return the estimated seconds of each part of a run.
+def seconds(config: RunConfig) -> dict[str, float]:
+    """Return the estimated seconds of each part of a run, probes apart.
 
     The cost of a part is a power law in its size, through the two sizes that were measured around
-    it, or through the last two beyond them.
+    it, or through the last two beyond them. UnmeasuredError names what is not in the table.
     """
-    seconds = {}
+    names, seconds = option_names(config), {}
+    if names["model"] not in MODELS:
+        raise UnmeasuredError(f"model={names['model']}")
+    if config.selection.until_accepted:
+        raise UnmeasuredError("selection.until_accepted=True")
+    if not floats(config):
+        raise UnmeasuredError(f"data={names['data']}")
     for part, times in parts(config).items():
+        if part not in costs():
+            raise UnmeasuredError(part)
         sizes, costs_of_sizes = np.log(costs()[part]).T
         at = np.log(size(config, part))
         k = min(max(int(np.searchsorted(sizes, at)), 1), len(sizes) - 1)

@@ -11,14 +11,14 @@ from contextlib import suppress
 from traceback import walk_tb
 from typing import Any
 
-from hydra.errors import HydraException, OverrideParseException
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf.errors import (
     InterpolationResolutionError,
     OmegaConfBaseException,
     ValidationError,
 )
 
-from attnsvm.config import PROBES, ConfigError
+from attnsvm.config import ConfigError
 from attnsvm.config.fields import ListOf, refusal
 from attnsvm.config.instantiate import unknown_field
 from attnsvm.config.names import did_you_mean
@@ -113,6 +113,7 @@ def user_message(error: BaseException) -> str | None:
     rules = (
         _own_message,
         _schema_message,
+        _missing_message,
         _hydra_message,
         _os_message,
         search_message,
@@ -168,24 +169,26 @@ def _hydra_message(error: BaseException) -> str | None:
     if several := re.match(r"Ambiguous value for argument '(.*)'", text):
         must = "must be one value, or in brackets for a list"
         return f"{several[1]}: {must}; attnsvm -m FIELD=A,B runs each of them"
-    for group, options in ALL_GROUPS.items():
-        for name, broken in options.broken().items():
-            if f"'{group}/{name}'" in text:
-                return broken
-    if probe := re.search(r"Could not load 'probe/([^']+)'", text):
-        return PROBES.refusal(probe[1])
-    for group, option in re.findall(r"'(hydra/\w+)/(\w+)'", text):
-        if f"{group}={option}" in sys.argv and option == "submitit_slurm":
-            return SUBMITIT_REFUSAL
-        if extra := EXTRAS.get(option):
-            typed = [word for word in sys.argv[1:] if word.startswith(f"{group}=")]
-            what = typed[-1] if typed else f"{group}={option}"
-            return f"{what}: is not installed here; pip install 'attnsvm[{extra}]' installs it"
-    unknown = re.search(r"Could not find '([^']+)/([^'/]*)'", text)
-    _, *known = text.partition("Available options in ")[2].split("\n\t")
-    if not unknown or not known:
-        return text
-    group, option = unknown.groups()
+    return text
+
+
+def _missing_message(error: BaseException) -> str | None:
+    """Return what to type for an option that does not exist, is broken, or is not installed."""
+    if not isinstance(error, MissingConfigException) or not error.missing_cfg_file:
+        return None
+    group, _, option = error.missing_cfg_file.rpartition("/")
+    ours = ALL_GROUPS.get(group)
+    if ours is not None and (group == "probe" or option in ours.broken()):
+        return ours.refusal(option)
+    if option == "submitit_slurm" and f"{group}={option}" in sys.argv:
+        return SUBMITIT_REFUSAL
+    if extra := EXTRAS.get(option):
+        typed = [word for word in sys.argv[1:] if word.startswith(f"{group}=")]
+        what = typed[-1] if typed else f"{group}={option}"
+        return f"{what}: is not installed here; pip install 'attnsvm[{extra}]' installs it"
+    if not error.options:
+        return None
+    known = error.options
     return f"{group}={option}: {did_you_mean(option, known)}must be {' | '.join(known)}"
 
 

@@ -15,10 +15,10 @@ from attnsvm.cli.signals import hand_on, interruptible
 from attnsvm.config import ConfigError, RunConfig
 from attnsvm.config.groups import one_layer_problems
 from attnsvm.display.pace import doing
-from attnsvm.record.folder import replace_by_complete, replacement_folder, write, write_failure
+from attnsvm.record.folder import write, write_failure
 from attnsvm.record.provenance import provenance
 from attnsvm.record.schema import RunRecord
-from attnsvm.record.state import refuse_kept, refuse_obstacle
+from attnsvm.record.state import complete, refuse_kept, refuse_obstacle
 
 log = logging.getLogger(__name__)
 
@@ -71,8 +71,7 @@ class _Run:
 
     def state(self) -> str:
         """Run, record, and return the state of the run."""
-        record.remove_orphans(self.folder)
-        replace_by_complete(self.folder)
+        complete(self.folder)
         before = record.run_state(self.folder)
         try:
             refuse_kept(self.folder, before, self.config)
@@ -81,8 +80,7 @@ class _Run:
                 raise
             log.error("%s", error)
             return error.state
-        again = before.state == "stale" and self.rerun
-        if before.finished and not again:
+        if before.finished and not (before.state == "stale" and self.rerun):
             self._say(f"already done{before.reason and f', stale ({before.reason})'}, ")
             return before.state
         try:
@@ -92,10 +90,7 @@ class _Run:
                 import torch
 
                 torch.set_num_threads(int(os.environ.get("SLURM_CPUS_PER_TASK", "1")))
-            parts = _told(experiment.parts(self.config), self.config)
-            place = replacement_folder(self.folder) if again else self.folder
-            write(place, parts, self.origin)
-            replace_by_complete(self.folder)
+            write(self.folder, _told(experiment.parts(self.config), self.config), self.origin)
         except (Exception, SystemExit) as error:  # not submitit's exit, which occurs in `hand_on`
             if not isinstance(error, ConfigError):
                 log.exception("run %s failed", self.folder.name)
@@ -138,6 +133,7 @@ class _Run:
             self._record_failure(stop, "interrupted")
 
     def _record_failure(self, error: BaseException, state: str) -> None:
+        complete(self.folder)
         if (kept := record.run_state(self.folder).state) in record.KEPT:
             if kept != "done":
                 log.error(

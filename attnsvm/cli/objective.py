@@ -63,12 +63,13 @@ class Objective:
     def value(self, trials: pd.DataFrame) -> tuple[float | None, str]:
         """Return the number, None if it is undefined, and of how many instances it is."""
         if self.function == "share":
-            hits = int((trials[self.column] == self.word).sum())
-            counted = f"{hits} of {len(trials)} instances"
-            return (hits / len(trials) if len(trials) else None), counted
-        values = trials.loc[trials["status"] == "ok", self.column].dropna().astype(float)
-        number = float(getattr(values, self.function)())
-        counted = f"over {len(values)} of {len(trials)} instances"
+            values = trials[self.column] == self.word
+            counted = f"{values.sum()} of {len(trials)} instances"
+        else:
+            values = trials.loc[trials["status"] == "ok", self.column].dropna()
+            counted = f"over {len(values)} of {len(trials)} instances"
+        function = "mean" if self.function == "share" else self.function
+        number = float(values.astype(float).agg(function))
         return (number if math.isfinite(number) else None), counted
 
     def of_run(self, folder: Path) -> float | None:

@@ -61,7 +61,9 @@ def validated(composed: DictConfig) -> RunConfig:
         if name not in RunConfig.__dataclass_fields__:
             raise ConfigError(f"{name}: {unknown_field(name, RunConfig)}")
     try:
-        config = RunConfig(**{name: _resolved(composed, name) for name in names})
+        for place in [*references(composed)]:
+            _set_value(composed, place)
+        config = RunConfig(**{name: _plain(composed[name]) for name in names})
     except MissingMandatoryValue as error:
         field = error.full_key
         raise ConfigError(f"{field}: a value is required, as in {field}=VALUE") from error
@@ -83,39 +85,40 @@ def validated(composed: DictConfig) -> RunConfig:
     return config
 
 
-def _resolved(composed: DictConfig, name: str) -> Any:
-    """Return a field as plain data or schemas, without references to others, also in `composed`."""
-    if OmegaConf.is_interpolation(composed, name):
-        _set_value(composed, name)
-    value = composed[name]
-    if not OmegaConf.is_config(value):
-        return value
-    if has_references(value):
-        _set_value(composed, name)
-        OmegaConf.resolve(value)
-    return OmegaConf.to_object(value)
+def _plain(value: Any) -> Any:
+    """Return a field as plain data or schemas."""
+    return OmegaConf.to_object(value) if OmegaConf.is_config(value) else value
 
 
-def has_references(part: Any) -> bool:
-    """Whether a part of a config may refer to something else."""
-    return "${" in str(OmegaConf.to_container(part, resolve=False))
+def references(composed: DictConfig) -> Iterator[str]:
+    """Yield the fields of a run that refer to something else, or lists with such an element."""
+
+    def below(place: str, value: Any) -> Iterator[str]:
+        if isinstance(value, dict):
+            for name, part in value.items():
+                yield from below(f"{place}.{name}", part)
+        elif "${" in str(value):
+            yield place
+
+    fields: Any = OmegaConf.to_container(composed, resolve=False)
+    fields.pop("hydra", None)
+    for name, value in fields.items():
+        yield from below(str(name), value)
 
 
-def _set_value(node: DictConfig, key: str, prefix: str = "") -> None:
-    """Replace references by their values; a word that stands for a list is read as if typed."""
-    if OmegaConf.is_missing(node, key):
-        return
-    if OmegaConf.is_interpolation(node, key):
-        value, schema = node[key], getattr(OmegaConf.get_type(node), "__dataclass_fields__", {})
-        is_list = key in schema and "list[" in str(schema[key].type).lower()
-        if is_list and isinstance(value, str):
-            value = OverridesParser.create().parse_override(f"{key}={value}").value()
-            if not isinstance(value, list):
-                raise ConfigError(refusal(schema[key], value, prefix + key))
-        node[key] = value
-    elif isinstance(value := node[key], DictConfig):
-        for name in value:
-            _set_value(value, str(name), f"{prefix}{key}.")
+def _set_value(composed: DictConfig, place: str) -> None:
+    """Replace a reference by its value; a word that stands for a list is read as if typed."""
+    above, _, key = place.rpartition(".")
+    node: Any = OmegaConf.select(composed, above) if above else composed
+    value, schema = node[key], getattr(OmegaConf.get_type(node), "__dataclass_fields__", {})
+    is_list = key in schema and "list[" in str(schema[key].type).lower()
+    if is_list and isinstance(value, str):
+        value = OverridesParser.create().parse_override(f"{key}={value}").value()
+        if not isinstance(value, list):
+            raise ConfigError(refusal(schema[key], value, place))
+    node[key] = value
+    if OmegaConf.is_config(node[key]):
+        OmegaConf.resolve(node[key])  # the elements of a list
 
 
 def _nodes(config: RunConfig) -> Iterator[tuple[str, Any]]:

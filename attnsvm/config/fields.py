@@ -221,8 +221,11 @@ def default_of(f: dataclasses.Field[Any]) -> Any:
 
 @cache
 def values_before(schema: Any) -> Mapping[str, Any]:
-    """Return the value of each field of a schema that records without it have, if any."""
-    fields = dataclasses.fields(schema)
+    """Return the value of each field of a schema that records without it have, if any.
+
+    None is the schema of an option of a plug-in, of which nothing is known.
+    """
+    fields = dataclasses.fields(schema) if schema else ()
     values = {f.name: schema.BEFORE.get(f.name, default_of(f)) for f in fields}
     none = (dataclasses.MISSING, MISSING)
     return {name: v for name, v in values.items() if name != "_target_" and v not in none}

@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from attnsvm.config.fields import shown, values_before
@@ -99,19 +99,30 @@ def digest_before_formats(fields: Mapping[str, Any], code: Mapping[str, str], ve
 
 def differing(fields: Mapping[str, Any], options: Mapping[str, str]) -> dict[str, Any]:
     """Return the fields of a config that have another value than records without them."""
-    parts = _differing(RunConfig, fields)
-    for part, schema in schemas_of(options).items():
-        parts[part] = _differing(schema, fields[part])
-    parts["probe"] = {
-        name: _differing(OWN_PROBES.get(str(node["_target_"])), node)
+    return _differing("", RunConfig, fields) | in_parts(fields, options, _differing)
+
+
+def _differing(place: str, schema: Any, fields: Mapping[str, Any]) -> dict[str, Any]:
+    before = values_before(schema)
+    return {name: value for name, value in fields.items() if before.get(name, ABSENT) != value}
+
+
+def in_parts(
+    fields: Mapping[str, Any],
+    options: Mapping[str, str],
+    change: Callable[[str, Any, Mapping[str, Any]], Any],
+) -> dict[str, Any]:
+    """Return the groups, sections and probes of a config, each as `change(place, schema, fields)`.
+
+    The schema of a plug-in's option is None.
+    """
+    probes = {
+        name: change(f"probe.{name}", OWN_PROBES.get(str(node.get("_target_"))), node)
         for name, node in fields["probe"].items()
     }
-    return parts
-
-
-def _differing(schema: Any, fields: Mapping[str, Any]) -> dict[str, Any]:
-    before = values_before(schema) if schema else {}
-    return {name: value for name, value in fields.items() if before.get(name, ABSENT) != value}
+    of_options = schemas_of(options).items()
+    parts = {name: change(name, schema, fields[name]) for name, schema in of_options}
+    return {**parts, "probe": probes}
 
 
 def schemas_of(options: Mapping[str, str]) -> dict[str, Any]:
@@ -199,7 +210,7 @@ def digest_of_cells(cells: Iterable[Mapping[str, Any]]) -> str:
     for cell in cells:
         parts = schemas_of({group: str(cell.get(group)) for group in GROUPS})
         parts |= {f"probe.{name}": schema for name, schema in PROBES.own.items()}
-        known = {name: values_before(schema) for name, schema in parts.items() if schema}
+        known = {name: values_before(schema) for name, schema in parts.items()}
         before = recorded_fields({**values_before(RunConfig), **known}, {})
         own = {name: value for name, value in cell.items() if before.get(name, ABSENT) != value}
         texts.add(json.dumps(own, sort_keys=True))
@@ -230,8 +241,7 @@ def _words(options: Mapping[str, str], fields: Mapping[str, Any]) -> Iterator[st
     """Yield the fields of our options that differ from `values_before`, with their values."""
     for section, schema in {**schemas_of(options), "": RunConfig}.items():
         values = fields[section] if section else fields
-        before = values_before(schema) if schema else {}
-        for name, usual in before.items():
+        for name, usual in values_before(schema).items():
             value = values.get(name)
             plain = isinstance(value, bool | int | float | str)
             if plain and name not in UNNAMED_FIELDS and value != usual:

@@ -81,11 +81,11 @@ def places_of(field: str) -> list[str]:
     """Return the group and the fields of groups, `selection` and `svm` with this name."""
     options: dict[str, Iterable[type]] = {name: GROUPS[name].values() for name in GROUPS}
     options |= {name: [schema] for name, schema in SECTIONS.items()}
-    places = [field] if field in GROUPS else []
+    places = [*GROUPS]
     for group, schemas in options.items():
-        names = {f.name for schema in schemas for f in dataclasses.fields(schema)}
-        places += [f"{group}.{name}" for name in (field, f"{field}s") if name in names]
-    return places
+        places += [f"{group}.{f.name}" for schema in schemas for f in dataclasses.fields(schema)]
+    meant = (field, f"{field}s")
+    return [place for place in dict.fromkeys(places) if place.rpartition(".")[2] in meant]
 
 
 def target_class(target: str, group: str, extensions: Iterable[str] = ()) -> Any:

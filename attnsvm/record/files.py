@@ -15,10 +15,10 @@ import math
 import os
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 MAX_JSON_BYTES = 2**26
 """Largest JSON file that is read, in bytes."""
@@ -200,8 +200,27 @@ def usable_memory() -> int:
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Replace `path` by `content`."""
-    with replacing([path]) as (stream,):
-        stream.write(content)
+    handle, temporary = _temporary(path)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(handle)
+            os.umask(mask := os.umask(0))
+            os.chmod(temporary, 0o666 & ~mask)
+            os.replace(temporary, path)
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+    synced(path.parent)
+
+
+def synced(path: Path) -> None:
+    """Return when what was written to a file, or moved to a folder, is on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
@@ -215,35 +234,6 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
     if len(written) > MAX_JSON_BYTES:
         raise ValueError(f"{path}: {len(written)} bytes; must have at most {MAX_JSON_BYTES}")
     write_atomically(path, written)
-
-
-@contextmanager
-def replacing(paths: Sequence[Path]) -> Iterator[list[BinaryIO]]:
-    """Yield a new file for each of `paths`; when the block ends they replace these one by one.
-
-    After an error in the block the old files remain.
-    """
-    with ExitStack() as stack:
-        temporaries: list[str] = []
-        streams: list[BinaryIO] = []
-        for path in paths:
-            handle, temporary = _temporary(path)
-            stack.callback(Path(temporary).unlink, missing_ok=True)
-            streams.append(stack.enter_context(os.fdopen(handle, "wb")))
-            temporaries.append(temporary)
-        yield streams
-        os.umask(mask := os.umask(0))
-        for stream, temporary, path in zip(streams, temporaries, paths, strict=True):
-            stream.flush()
-            os.fsync(stream.fileno())
-            os.chmod(temporary, 0o666 & ~mask)
-            os.replace(temporary, path)
-    for folder in {path.parent for path in paths}:
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def _temporary(path: Path) -> tuple[int, str]:

@@ -7,14 +7,13 @@ be proved again) and `run.json` (identity, provenance, sha256 of the other files
 """
 
 import hashlib
-import os
 import shutil
 import tempfile
 import traceback
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -31,12 +30,10 @@ from attnsvm.record.archive import IN_MEMORY_BYTES, read_arrays
 from attnsvm.record.columns import Column
 from attnsvm.record.run import RUN_FILE, TABLES, read_run
 from attnsvm.record.schema import RunRecord, read_history, read_trials
+from attnsvm.record.state import NEW, complete
 
 ROW_GROUP = 2**17
 """Rows of a row group, the unit in which Parquet is written and read."""
-
-BESIDE = ".rerun"
-"""Name of the folder, in that of a run, of a record that is made again."""
 
 LEVEL = 1
 """Compression level; a higher one takes 4 times as long and saves 7 %."""
@@ -82,7 +79,7 @@ def array_writer(
 ) -> Iterator[Callable[[Mapping[str, np.ndarray]], None]]:
     """Yield a function that appends to arrays along their first axis; an .npz file after the block.
 
-    The arrays are collected in unnamed temporary files in `folder`. An array of Python objects, or
+    The arrays are collected in temporary files in `folder`. An array of Python objects, or
     of another type than its earlier parts, is a ValueError.
     """
     spools: dict[str, Any] = {}
@@ -98,11 +95,8 @@ def array_writer(
                 if kinds.setdefault(name, kind) != kind:
                     raise ValueError(f"{name}: {kind} after {kinds[name]}")
                 if name not in spools:
-                    # a name for file systems without unnamed files: see `remove_orphans`
                     spools[name] = opened.enter_context(
-                        tempfile.SpooledTemporaryFile(
-                            IN_MEMORY_BYTES, prefix=".", suffix=".tmp", dir=str(folder)
-                        )
+                        tempfile.SpooledTemporaryFile(IN_MEMORY_BYTES, dir=str(folder))
                     )
                 spools[name].write(array.tobytes())
                 lengths[name] += len(array)
@@ -122,8 +116,8 @@ def array_writer(
 def write(folder: Path, parts: Iterable[RunRecord], origin: Mapping[str, Any]) -> None:
     """Write a record in parts to `folder`, `run.json` last.
 
-    The files do not depend on the division into parts; one part is in memory at a time. A complete
-    record in the folder is kept until the new files are complete.
+    The files do not depend on the division into parts; one part is in memory at a time. A record
+    in the folder is kept until the new one is complete.
     """
     parts = iter(parts)
     first = next(parts)
@@ -132,66 +126,52 @@ def write(folder: Path, parts: Iterable[RunRecord], origin: Mapping[str, Any]) -
     of_run = origin["config"], origin["probes"]
     columns = (*declared.TRIAL_COLUMNS, *declared.further_columns(*of_run))
     of_history = (*declared.HISTORY_COLUMNS, *declared.LAYER_KEY)
-    with files.replacing([folder / name for name in TABLES]) as streams:
-        with (
-            table_writer(streams[0], first.trials, columns) as add_trials,
-            table_writer(streams[1], first.history, of_history) as add_history,
-            array_writer(streams[2], folder) as add_arrays,
-        ):
+    with _replaced(folder) as place:
+        with ExitStack() as opened:
+            streams = [opened.enter_context(open(place / name, "wb")) for name in TABLES]
+            add_trials = opened.enter_context(table_writer(streams[0], first.trials, columns))
+            add_history = opened.enter_context(table_writer(streams[1], first.history, of_history))
+            add_arrays = opened.enter_context(array_writer(streams[2], place))
             for part in chain([first], parts):
                 add_trials(part.trials)
                 add_history(part.history)
                 add_arrays(part.solutions)
                 counts.update(part.trials["status"])
                 timings.update(part.timings)
-        (folder / RUN_FILE).unlink(missing_ok=True)
-    digests = {}
-    for name in TABLES:
-        with open(folder / name, "rb") as stream:
-            digests[name] = hashlib.file_digest(stream, "sha256").hexdigest()
-    outcome = {
-        "state": "done",
-        "wanted": origin["config"]["trials"] * one_layer_problems(origin["config"]["model"]),
-        "drawn": counts.total(),
-        "accepted": counts["ok"],
-        "statuses": dict(counts),
-        "timings_s": dict(timings),
-        "columns": declared.columns_digest(*of_run),
-        "files": digests,
-    }
-    files.write_json(folder / RUN_FILE, {**origin, **outcome})
+        digests = {}
+        for name in TABLES:
+            files.synced(place / name)
+            with open(place / name, "rb") as stream:
+                digests[name] = hashlib.file_digest(stream, "sha256").hexdigest()
+        outcome = {
+            "state": "done",
+            "wanted": origin["config"]["trials"] * one_layer_problems(origin["config"]["model"]),
+            "drawn": counts.total(),
+            "accepted": counts["ok"],
+            "statuses": dict(counts),
+            "timings_s": dict(timings),
+            "columns": declared.columns_digest(*of_run),
+            "files": digests,
+        }
+        files.write_json(place / RUN_FILE, {**origin, **outcome})
 
 
-def replacement_folder(folder: Path) -> Path:
-    """Return a new folder in that of a run, for the record that is to replace the one there.
+@contextmanager
+def _replaced(folder: Path) -> Iterator[Path]:
+    """Yield an empty folder; what the block writes there replaces the record in `folder`.
 
-    FileExistsError if something else than a folder lies in its place.
+    After an error the old record remains. FileExistsError if something else lies in its place.
     """
-    place = folder / BESIDE
+    place = folder / NEW
     if files.kind_of(place) == "a folder":  # a pipe would block for ever
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(place)
     place.mkdir()
-    return place
-
-
-def replace_by_complete(folder: Path) -> None:
-    """Replace the record in `folder` by that in its folder `BESIDE`; remove an incomplete one.
-
-    `run.json` is moved last: after a crash in between, the next call goes on.
-    """
-    place = folder / BESIDE
-    if files.kind_of(place) != "a folder":
-        return
     try:
-        complete = read_run(place)["state"] == "done"
-    except FileNotFoundError:
-        complete = False
-    except files.CorruptRecordError:
-        return
-    for name in (*TABLES, RUN_FILE) if complete else ():
-        with suppress(FileNotFoundError):
-            os.replace(place / name, folder / name)
-    shutil.rmtree(place, ignore_errors=True)
+        yield place
+    except BaseException:
+        shutil.rmtree(place, ignore_errors=True)
+        raise
+    complete(folder)
 
 
 def write_failure(
@@ -206,15 +186,15 @@ def write_failure(
     reason = f"{type(error).__name__}: {error}".removesuffix(": ")
     trace = "".join(traceback.format_exception(error))
     failure = {"state": state, "reason": reason, "place": place, "traceback": trace}
-    files.write_json(folder / RUN_FILE, {**origin, **failure, "files": {}})
+    with _replaced(folder) as place:
+        files.write_json(place / RUN_FILE, {**origin, **failure, "files": {}})
 
 
 def read_record(folder: Path) -> tuple[RunRecord, dict[str, Any]]:
     """Return the record in `folder` and the content of its `run.json`, checksums verified."""
     run, solutions = read_run(folder), read_solutions(folder)
     trials, history = (table.to_pandas() for table in read_tables(folder, run))
-    with files.verified(folder / TABLES[0], run["files"][TABLES[0]]) as stream:
-        lacking = frozenset(trials).difference(pq.read_schema(stream).names)
+    lacking = frozenset(trials).difference(pq.read_schema(folder / TABLES[0]).names)
     return RunRecord(trials, history, solutions, run["timings_s"], lacking), run
 
 

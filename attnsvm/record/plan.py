@@ -27,8 +27,10 @@ from attnsvm.record.state import (
     FINISHED,
     KEPT,
     LOCK_FILE,
+    NEW,
     HeldError,
     RunState,
+    complete,
     locked,
     obstacle,
     run_state,
@@ -91,11 +93,10 @@ def write_plan(
 
 
 def tidy(folder: Path) -> None:
-    """Remove the temporary files and the lock that a killed process left beside a record."""
-    remove_orphans(folder)
-    if kind_of(folder / LOCK_FILE) == "a file":
+    """Remove the lock and the files that a killed process left beside a record."""
+    if any(kind_of(folder / name) != "nothing" for name in (LOCK_FILE, NEW)):
         with suppress(HeldError, CorruptRecordError), locked(folder, patience_s=0):
-            pass  # releasing a lock removes it
+            complete(folder)
 
 
 def begin_sweep(

@@ -8,6 +8,7 @@ a holder means that its owner was killed: neither a heartbeat nor a time-out is 
 import fcntl
 import os
 import re
+import shutil
 import socket
 import time
 from collections.abc import Iterator, Mapping
@@ -29,6 +30,7 @@ from attnsvm.record.files import (
     open_regular,
     refused,
     shortened,
+    synced,
     unreadable,
     verified,
 )
@@ -133,6 +135,27 @@ def _owner(path: Path) -> str:
     except (CorruptRecordError, OSError, ValueError):
         text = ""  # it was killed before it wrote, or has just finished
     return text if text.startswith("process ") and text.isprintable() else "an unknown process"
+
+
+NEW = ".new"
+"""Name of the folder, in that of a run, in which its record is written."""
+
+
+def complete(folder: Path) -> None:
+    """Let the record in the folder NEW replace that in `folder`, or remove it if it is incomplete.
+
+    `run.json` is moved last: after a crash in between, the next call goes on.
+    """
+    place = folder / NEW
+    if kind_of(place) != "a folder":
+        return
+    if kind_of(place / RUN_FILE) == "a file":
+        for names in (TABLES, (RUN_FILE,)):
+            for name in names:
+                with suppress(FileNotFoundError):
+                    os.replace(place / name, folder / name)
+            synced(folder)
+    shutil.rmtree(place, ignore_errors=True)
 
 
 FINISHED = ("done", "stale")

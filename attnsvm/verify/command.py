@@ -52,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     many.add_argument(
         "--instances",
         "--retrain",
-        type=int,
+        type=_count,
         metavar="K",
         help="run K instances of every run again; by default all, of a run of more than a minute "
         "as many as take a minute",
@@ -65,6 +65,12 @@ def _parser() -> argparse.ArgumentParser:
         help="run all instances again",
     )
     return parser
+
+
+def _count(text: str) -> int:
+    if (count := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: must be a whole number >= 1")
+    return count
 
 
 def _verified(directory: Path, instances: int | None) -> int:

@@ -7,7 +7,7 @@ their last bits, and what changes then is what rounding decides.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -34,22 +34,14 @@ SIZE = 1e-15
 DRAW = 1e-5
 """Largest relative difference of what is drawn where torch has other vector instructions."""
 
-ROUNDS = ((0, 0.0), (6, 8.0), (24, 4.0), (96, 2.0))
-"""Numbers of changed runs, and the tolerance in units of the largest difference among them.
-
-Of draws from one smooth density another one lies farther away with a probability of 1e-6. But steps
-that zigzag end on either side of a valley, and all of a few runs may end on one side. So where
-training amplifies rounding, no difference is refused before the last round.
-"""
+RUNS, FACTOR = 32, 4.0
+"""Number of changed runs, and the tolerance in units of the largest difference among them."""
 
 RELATIVE, ABSOLUTE = 1e-9, 1e-12
 """Tolerance where no difference was measured: solvers stop at gaps of this size."""
 
 LATER = 1.5
 """A curve has the tolerance of so many times as many steps: growing differences begin any time."""
-
-WEIGHTS = (("arrays", "trained_W"), ("arrays", "network_W"), ("table", "W_norm"))
-"""Where a record has what was trained."""
 
 DRAWN = {("arrays", "X"), ("arrays", "Z")}
 """What is equal in every bit on machines that draw alike."""
@@ -162,25 +154,21 @@ def _plain(column: "pd.Series[Any]") -> Array:
 
 
 def difference_in_form(stated: Mapping[Name, Array], values: Mapping[Name, Array]) -> str:
-    """Return what a record has more or less than it must have; empty if nothing."""
-    if not (stated["table", "arrays"].any() and values["table", "arrays"].any()):
-        stated, values = (
-            {name: cells for name, cells in sheet.items() if name[0] == "table"}
-            for sheet in (stated, values)
-        )
-    for what, names in {
-        "missing": values.keys() - stated,
-        "too many": stated.keys() - values,
-    }.items():
-        if names:
-            return f"{what}: {', '.join(sorted(f'{name} ({part})' for part, name in names))}"
-    for (part, name), value in values.items():
-        other = stated[part, name]
-        same = other.dtype == value.dtype or other.dtype.kind == value.dtype.kind == "U"
-        if other.shape != value.shape or not (same or part == "table"):
-            must = f"{value.shape} {value.dtype}"
-            return f"{name} ({part}): {other.shape} {other.dtype}, must be {must}"
+    """Return where a record has another shape or type than it must have; empty if nowhere."""
+    both = stated["table", "arrays"].any() and values["table", "arrays"].any()
+    for name in sorted(stated.keys() | values.keys()):
+        form, must = (_form(sheet.get(name), name[0]) for sheet in (stated, values))
+        if form != must and (both or name[0] == "table"):
+            return f"{name[1]} ({name[0]}): is {form}, must be {must}"
     return ""
+
+
+def _form(cells: Array | None, part: str) -> str:
+    """Return shape and type; words may have any length, and columns have the type of the table."""
+    if cells is None:
+        return "missing"
+    any_length = part == "table" or cells.dtype.kind == "U"
+    return f"{cells.shape} {'' if any_length else cells.dtype}"
 
 
 # --- comparison -----------------------------------------------------------------------------------
@@ -210,9 +198,9 @@ def compare(
     Columns, curves and arrays whose names are `free` are not compared, nor those that an `older`
     record lacks. `elsewhere` is whether the record may be of a machine that draws other last bits.
     """
-    outcome, size = Outcome(), SIZE
-    layered = isinstance(rerun.objects.model, Transformer)
-    for runs, factor in ROUNDS:
+    size, layered = SIZE, isinstance(rerun.objects.model, Transformer)
+    reasons, vague = defaultdict[int, list[str]](list), set[int]()
+    for runs in (0, RUNS):
         rerun.stored = stated.solutions
         record = rerun.record_of(batch)
         claims, values = sheet(stated), sheet(record)
@@ -222,42 +210,34 @@ def compare(
                 values.pop(name, None)
         seeds = record.trials["seed"].tolist()
         if reason := difference_in_form(claims, values):
-            outcome.differences |= {seed: [reason] for seed in seeds}
-            break
+            return Outcome({seed: [reason] for seed in seeds})
         if elsewhere and not runs:
             error = _error_of_draw(record.trials, claims, values)
-            if (
-                error > DRAW
-                and isinstance(rerun.objects.data, Pretrained)
-                and _turned(claims, values)
-            ):
-                outcome.undecided.update(seeds)
-                break
+            if error > DRAW and isinstance(rerun.objects.data, Pretrained):
+                return Outcome(undecided=set(seeds))  # its basis may be another
             size = 2 * error if 0 < error <= DRAW else SIZE
         tokens = layered or size > SIZE
         others = [
             sheet(rerun.record_of(changed(batch, seed, size, tokens))) for seed in range(runs)
         ]
-        allowed = {name: tolerance(name, values, others, factor) for name in values}
+        allowed = {name: tolerance(name, values, others) for name in values}
         if not tokens:
             allowed |= {name: np.zeros_like(values[name]) for name in DRAWN & values.keys()}
-        beyond = _beyond(claims, values, allowed)
-        reasons = defaultdict[int, list[str]](list)
-        for name, rows in beyond.items():
+        reasons.clear()
+        for name, rows in _beyond(claims, values, allowed).items():
             for row in np.flatnonzero(rows):
                 reasons[seeds[row]].append(_reason(name[1], claims[name][row], values[name][row]))
-        vague = _seeds(seeds, (np.isinf(limit) for limit in allowed.values()))
-        weights = {name: 2 * tolerance(name, values) for name in WEIGHTS if name in values}
-        amplified = _seeds(seeds, (allowed[name] > limit for name, limit in weights.items()))
-        last = runs == ROUNDS[-1][0]
-        again = {seed for seed in reasons if not runs or (seed in amplified and not last)}
-        outcome.undecided |= vague - reasons.keys()
-        outcome.differences |= {seed: reasons[seed] for seed in reasons.keys() - again}
-        if not again:
+        vague = {
+            seeds[row]
+            for limit in allowed.values()
+            for row in np.flatnonzero(_rows(np.isinf(limit)))
+        }
+        if not reasons:
             break
-        batch = batch.take(torch.isin(batch.seeds, torch.tensor([*again]).to(batch.seeds)))
-        stated = stated.of_seeds([*again])
-    return outcome
+        differing = [*reasons]
+        batch = batch.take(torch.isin(batch.seeds, torch.tensor(differing).to(batch.seeds)))
+        stated = stated.of_seeds(differing)
+    return Outcome(dict(reasons), vague - reasons.keys())
 
 
 def _error_of_draw(
@@ -266,29 +246,14 @@ def _error_of_draw(
     """Return the relative difference of tokens and queries, of a network those of layer 0."""
     first = trials["layer"] == 0 if "layer" in trials else np.ones(len(trials), dtype=bool)
     pairs = [(stated[name][first], values[name][first]) for name in DRAWN & values.keys()]
-    sizes = [np.abs(value).max(initial=0.0) for _, value in pairs]
-    apart = [np.abs(claims - value).max(initial=0.0) for claims, value in pairs]
-    return max((a / size for a, size in zip(apart, sizes, strict=True) if size), default=0.0)
-
-
-def _turned(stated: Mapping[Name, Array], values: Mapping[Name, Array]) -> bool:
-    """Whether rows of a pretrained model have these inner products: their basis may be another."""
-    for name in DRAWN:
-        pair = (
-            sheet[name].reshape(len(sheet[name]), -1, sheet[name].shape[-1])
-            for sheet in (stated, values)
-        )
-        claims, gram = (rows @ rows.swapaxes(1, 2) for rows in pair)
-        if np.abs(claims - gram).max() > RELATIVE * np.abs(gram).max():
-            return False
-    return True
+    known = ((claims, value) for claims, value in pairs if value.any())
+    return max((np.abs(a - b).max() / np.abs(b).max() for a, b in known), default=0.0)
 
 
 def tolerance(
     name: Name,
     values: Mapping[Name, Array],
-    others: Sequence[Mapping[Name, Array]] = (),
-    factor: float = 1.0,
+    others: Sequence[Mapping[Name, Array]],
 ) -> Array:
     """Return how far a number may be from its value, (N, ...), by the sheets of `others`.
 
@@ -310,7 +275,7 @@ def tolerance(
         steps = values["steps", name[1]][0]
         ends = np.searchsorted(steps, LATER * steps, side="right")
         apart = np.maximum.accumulate(apart, axis=-1)[..., np.minimum(ends, len(steps) - 1)]
-    return factor * apart + RELATIVE * size + ABSOLUTE
+    return FACTOR * apart + RELATIVE * size + ABSOLUTE
 
 
 def distance(a: Array, b: Array) -> Array:
@@ -345,11 +310,6 @@ def _beyond(
 def _rows(holds: Array) -> Array:
     """Return in which rows anything holds, (N,)."""
     return np.asarray(holds.reshape(len(holds), -1).any(1))
-
-
-def _seeds(seeds: Sequence[int], masks: Iterable[Array]) -> set[int]:
-    """Return the seeds of rows in which any of the masks holds."""
-    return {seeds[row] for mask in masks for row in np.flatnonzero(_rows(mask)).tolist()}
 
 
 def _reason(name: str, stated: Any, value: Any) -> str:

@@ -15,7 +15,6 @@ launcher's job around them.
 import gc
 import logging
 import pickle
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -33,7 +32,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from attnsvm.cli.signals import hand_on, interruptible
 from attnsvm.config import ConfigError, RunConfig
-from attnsvm.config.compose import has_references, validated
+from attnsvm.config.compose import references, validated
 from attnsvm.record import run_state
 
 
@@ -107,8 +106,8 @@ class CellComposer:
                     f"{name}: must be the same for all runs of a sweep, is {theirs} and with "
                     f"{' '.join(cell)} {ours}"
                 )
-        references = list(_references(config))
-        if not references:
+        fields = sorted(references(config))
+        if not fields:
             return cell, validated(config)
         with open_dict(config):
             config.hydra.job.num = number
@@ -118,15 +117,15 @@ class CellComposer:
             run = validated(config)
         finally:
             HydraConfig.instance().cfg = before
-        words = [word for word in cell if _parsed(word).get_key_element() not in references]
-        words += [f"{field}={_typed(OmegaConf.select(config, field))}" for field in references]
+        words = [word for word in cell if _parsed(word).get_key_element() not in fields]
+        words += [f"{field}={_typed(OmegaConf.select(config, field))}" for field in fields]
         try:
             if validated(self.compose(master, words)) == run:
                 return words, run
         except HydraException:
             pass
-        fields = ", ".join(references)
-        raise ConfigError(f"{fields}: must refer to a number, a word or a list, not to a group")
+        named = ", ".join(fields)
+        raise ConfigError(f"{named}: must refer to a number, a word or a list, not to a group")
 
 
 SHARED = ("hydra.sweep.dir", "hydra.launcher")
@@ -154,21 +153,6 @@ def _are_changes(overrides: list[Override]) -> bool:
         override.type != OverrideType.CHANGE or override.package or override.is_hydra_override()
         for override in overrides
     )
-
-
-def _references(node: DictConfig, prefix: str = "") -> Iterator[str]:
-    """Yield the fields of a run that refer to something else, or lists with such an element."""
-    for key in map(str, node):
-        if (not prefix and key == "hydra") or OmegaConf.is_missing(node, key):
-            continue
-        if OmegaConf.is_interpolation(node, key):
-            yield prefix + key
-        elif not OmegaConf.is_config(value := node[key]) or not has_references(value):
-            continue
-        elif isinstance(value, DictConfig):
-            yield from _references(value, f"{prefix}{key}.")
-        elif any(OmegaConf.is_interpolation(value, k) for k in range(len(value))):
-            yield prefix + key
 
 
 def _typed(value: Any) -> str:

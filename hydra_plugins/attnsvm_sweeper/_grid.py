@@ -2,10 +2,9 @@
 
 import itertools
 import math
-import random
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
@@ -43,9 +42,7 @@ class Axis:
         elif override.key_or_group in WITHOUT_EFFECT:
             raise ConfigError(f"{text}: must be one value, which changes no number of a run")
         else:
-            values = [_typed(override, value) for value in _values(override, loader)]
-            if getattr(override.value(), "shuffle", False):
-                random.shuffle(values)
+            values = _values(override, loader)
         words = [_words(key, value) for value in values]
         fields = {field for word in itertools.chain(*words) for field in _fields(_parsed(word))}
         return cls(text, words, frozenset(fields), is_swept)
@@ -109,26 +106,25 @@ def _options(axis: Axis) -> set[str]:
     return {field for field in axis.fields if "." not in field}
 
 
-def _values(override: Override, loader: ConfigLoader) -> Sequence[Any]:
-    """Return the values of a swept override."""
+def _values(override: Override, loader: ConfigLoader) -> list[str]:
+    """Return the values of a swept override as they are typed."""
     sweep: Any = override.value()
-    text = override.input_line
+    text = str(override.input_line)
+    if isinstance(sweep, RangeSweep):
+        if re.search(r"\bsort\(", text):
+            raise ConfigError(
+                f"{text}: must be without sort, which Hydra applies to the ends of a range; "
+                "a range that falls is range(8,0,-4)"
+            )
+        sweep = ChoiceSweep(list=[*_range(sweep, text)], shuffle=sweep.shuffle)
     if isinstance(sweep, Glob):
         options = loader.get_group_options(override.key_or_group)
         if not sweep.filter(options):
             must = f"must match one of {' | '.join(options)}" if options else "must be a group"
             raise ConfigError(f"{text}: {must}")
-        return sweep.filter(options)
-    if isinstance(sweep, RangeSweep):
-        if re.search(r"\bsort\(", str(text)):
-            raise ConfigError(
-                f"{text}: must be without sort, which Hydra applies to the ends of a range; "
-                "a range that falls is range(8,0,-4)"
-            )
-        return _range(sweep, str(text))
-    if not isinstance(sweep, ChoiceSweep) or any(isinstance(value, Sweep) for value in sweep.list):
+    elif not isinstance(sweep, ChoiceSweep) or any(isinstance(v, Sweep) for v in sweep.list):
         raise ConfigError(f"{text}: must be a list of values in a grid")
-    return sweep.list
+    return [*replace(override, _value=sweep).sweep_string_iterator()]
 
 
 def _range(sweep: RangeSweep, text: str) -> Sequence[Any]:
@@ -141,12 +137,6 @@ def _range(sweep: RangeSweep, text: str) -> Sequence[Any]:
         raise ConfigError(f"{text}: {max(count, 0)} values; must be >= 1 and <= {LARGEST}")
     whole = all(isinstance(x, int) for x in (sweep.start, sweep.stop, sweep.step))
     return [(int if whole else float)(start + k * step) for k in range(count)]
-
-
-def _typed(override: Override, value: Any) -> str:
-    """Return a value of a sweep as it is typed."""
-    alone = Override(override.type, override.key_or_group, None, value)
-    return alone.get_value_element_as_str()
 
 
 def _words(key: str, value: str) -> list[str]:

@@ -12,23 +12,17 @@ from attnsvm.data import sample
 from attnsvm.record import files as usable
 from attnsvm.record import usable_memory
 from attnsvm.training import train
-from tests.command import ran
 from tests.config.test_config import composed
 from tests.quick import refusals
 
 GiB = 2**30
 
-ABSURD = refusals("size")
 
-
-@pytest.mark.full
-@pytest.mark.parametrize("mode", ["", "-m dry_run=true "], ids=str)
-@pytest.mark.parametrize(("fields", "words"), ABSURD, ids=lambda value: str(value)[:30])
-def test_an_absurd_size_is_refused_with_what_it_needs(fields, words, mode, tmp_path):
-    done = ran(*f"{mode}{fields}".split(), cwd=tmp_path, limit=4 * GiB, code=2)
-    assert words in done.stderr
-    assert not any(word in done.stderr for word in ("Traceback", "MemoryError"))
-    assert not list(tmp_path.rglob("trials.parquet"))
+@pytest.mark.parametrize(("fields", "words"), refusals("size"), ids=lambda value: value[:30])
+def test_an_absurd_size_is_refused_with_what_it_needs(fields, words):
+    with pytest.raises(ConfigError) as caught:
+        memory.refuse_without_memory(composed(*fields.split()), memory.Machine(4 * GiB, "a job"))
+    assert words in str(caught.value)
 
 
 GRIDS = [

@@ -11,8 +11,7 @@ import pytest
 from attnsvm.cli.objective import Objective
 from attnsvm.config import ConfigError
 from tests.command import QUIET, SMALL, attnsvm, ran, with_callback
-from tests.faults import written
-from tests.quick import quick_rows, refusals
+from tests.quick import refusals
 
 TRIALS = pd.DataFrame(
     {
@@ -108,35 +107,9 @@ def test_a_run_without_an_accepted_instance_returns_none_and_says_why(tmp_path):
     assert message in quiet
 
 
-@pytest.mark.full
-def test_another_sweeper_leaves_what_our_own_leaves(tmp_path):
-    """A folder of its own, a plan, a report, a link; records that a second search finds."""
-    grid = ["-m", *SMALL, "seed=1,2", "hydra/sweeper=basic"]
-    ran(*grid, cwd=tmp_path)
-    (folder,) = (tmp_path / "multirun").glob("adhoc-*")
-    assert (tmp_path / "multirun/latest").resolve() == folder
-    assert (folder / "report.html").exists()
-    plan = json.loads((folder / "sweep.json").read_text())
-    assert sorted(plan["runs"]) == sorted(path.parent.name for path in folder.glob("*/run.json"))
-    status = attnsvm(str(folder), command="attnsvm-status", cwd=tmp_path)
-    assert status.stdout == "2 runs: 2 done\n"
-    before = written(folder)
-    ran(*grid, cwd=tmp_path)
-    assert written(folder) == before
-    ran("-m", *SMALL, "seed=3,4", "hydra/sweeper=basic", cwd=tmp_path)
-    assert len(list((tmp_path / "multirun").glob("adhoc-*"))) == 2
-
-
 def two_files(tmp_path: Path) -> None:
     """Write a.npz, which can be run, and b.npz, which cannot: it has no labels."""
     rng = np.random.default_rng(0)
     X, Z = rng.normal(size=(3, 2, 3, 4)), rng.normal(size=(3, 2, 4))
     np.savez(tmp_path / "a.npz", X=X, Z=Z, Y=np.ones((3, 2)))
     np.savez(tmp_path / "b.npz", X=X, Z=Z)
-
-
-@pytest.mark.parametrize(("word", "message"), quick_rows(*refusals("sweeper")))
-def test_another_sweeper_runs_nothing_that_is_not_allowed(word, message, tmp_path):
-    done = ran("-m", *SMALL, word, "hydra/sweeper=basic", cwd=tmp_path, code=2)
-    assert message in done.stderr
-    assert not list(tmp_path.rglob("run.json"))

@@ -8,8 +8,6 @@ import pytest
 from attnsvm.display import pace
 from tests.command import QUIET, SMALL, attnsvm, ran
 
-COLORLOG = ("hydra/job_logging=colorlog", "hydra/hydra_logging=colorlog")
-
 
 def test_a_quiet_run_says_how_it_ended_and_no_more(tmp_path):
     done = ran(*SMALL, *QUIET, cwd=tmp_path)
@@ -51,14 +49,6 @@ def test_a_verbose_sweep_says_how_long_the_stages_of_its_runs_took(tmp_path):
     grid = ("-m", *SMALL, "seed=1,2")
     assert stages.search(attnsvm(*grid, "hydra.verbose=[attnsvm,sweeps]", cwd=tmp_path).stdout)
     assert not stages.search(attnsvm(*grid[:-1], "seed=3,4", cwd=tmp_path).stdout)
-
-
-@pytest.mark.full
-def test_colorlog_colours_runs_and_sweeps(tmp_path):
-    pytest.importorskip("hydra_plugins.hydra_colorlog", reason="make test-tracking installs it")
-    done = ran("-m", *SMALL, "seed=1,2", *COLORLOG, cwd=tmp_path)
-    assert re.search(r"\x1b\[32mINFO\x1b\[0m.*: 3 unsaturated", done.stdout)
-    assert re.search(r"\x1b\[35mHYDRA\x1b\[0m\] .*\n6 instances: 6 unsat", done.stdout)
 
 
 def test_every_ten_seconds_a_line_says_what_is_going_on(monkeypatch):

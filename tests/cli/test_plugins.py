@@ -38,16 +38,3 @@ def test_a_sweep_of_it_is_run_by_workers_tabled_and_verified(tmp_path):
     for command in ("attnsvm-report", "attnsvm-verify"):  # records need no plug-in to be read
         read = ran(str(folder), cwd=tmp_path, command=command)
     assert "the code of a plug-in is not run" in read.stdout
-
-
-@pytest.mark.full
-def test_a_sweep_file_may_name_its_extension_which_workers_import(tmp_path):
-    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
-    (tmp_path / "own/sweep").mkdir(parents=True)
-    (tmp_path / "own/sweep/mine.yaml").write_text(
-        "# @package _global_\ndefaults: [override /head: cubic]\nextensions: [cubic_heads]\n"
-        "sweep: mine\nhydra: {mode: MULTIRUN, sweeper: {params: {head.power: '3,5'}}}\n"
-    )
-    words, place = ["--config-dir", "own", "sweep=mine"], write_package(tmp_path / "place")
-    ran(*words, *SMALL, "hydra/launcher=joblib", path=place, cwd=tmp_path)
-    assert len(list((tmp_path / "multirun/mine").glob("*cubic*/run.json"))) == 2

@@ -1,7 +1,6 @@
 """A record as one file: what is packed is unpacked, and nothing else than a record is."""
 
 import zipfile
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -42,18 +41,6 @@ def test_a_record_is_packed_without_logs_and_comes_back_equal(tmp_path):
         assert files_below(folder) == FILES
     assert not folder.exists()
     assert pack(tmp_path / "one", tmp_path).read_bytes() == first
-    # folders have entries of their own in archives of other programs
-    members = {"one/": b"", "one/run/": b"", **FILES, "one/empty/": b""}
-    with unpacked(packed(tmp_path / "a.zip", members)) as folder:
-        assert files_below(folder) == FILES
-
-
-@pytest.mark.parametrize("name", ["/etc/x.json", "one/../../x.json", "../more/x", "two/run.json"])
-def test_names_that_lead_elsewhere_stay_within_or_are_refused(name, tmp_path):
-    path = packed(tmp_path / "a.zip", {**FILES, name: b"x"})
-    with suppress(CorruptRecordError), unpacked(path) as folder:
-        assert files_below(folder).items() >= FILES.items()
-    assert [item.name for item in tmp_path.iterdir()] == ["a.zip"]
 
 
 @pytest.mark.parametrize(("most", "value"), [("MOST_FILES", 2), ("MOST_BYTES", 1000)])
@@ -66,21 +53,7 @@ def test_a_large_archive_is_refused(most, value, tmp_path, monkeypatch):
         pytest.fail("it is unpacked")
 
 
-def test_with_a_flipped_byte_no_file_comes_back_changed(tmp_path):
-    """It may be missing, which the plan of a sweep tells."""
-    whole = packed(tmp_path / "a.zip", FILES).read_bytes()
-    refused = 0
-    for at in range(0, len(whole), 3):
-        (tmp_path / "b.zip").write_bytes(whole[:at] + bytes([whole[at] ^ 0x11]) + whole[at + 1 :])
-        try:
-            with unpacked(tmp_path / "b.zip") as folder:
-                assert set(files_below(folder).values()) <= set(FILES.values())
-        except CorruptRecordError:
-            refused += 1
-    assert refused > len(whole) // 6
-
-
-@pytest.mark.parametrize("content", [b"", b"text", b"PK\x03\x04", b"PK\x05\x06" + bytes(18)])
+@pytest.mark.parametrize("content", [b"", b"text", b"PK\x05\x06" + bytes(18)])
 def test_what_is_no_archive_is_refused(content, tmp_path):
     (tmp_path / "a.zip").write_bytes(content)
     with pytest.raises(CorruptRecordError, match="must be a zip archive"):

@@ -1,7 +1,6 @@
 from pathlib import Path
 
 import pandas as pd
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from attnsvm.cli.columns import columns_page, columns_text, dictionary
@@ -14,7 +13,6 @@ from attnsvm.svm import SvmStatus
 from attnsvm.sweeps.aggregate import load
 from attnsvm.sweeps.cells import SCHEMA
 from attnsvm.training import TrainingStatus
-from tests.record.odd import parquet, replace_file
 from tests.record.test_record import ORIGIN, a_record
 
 ROOT = Path(__file__).parents[2]
@@ -63,10 +61,6 @@ def test_a_file_says_meaning_and_unit_of_each_of_its_columns_which_are_not_read(
             stored = schema.field(item.name).metadata
             assert stored[b"meaning"].decode() == item.meaning
             assert stored[b"unit"].decode() == item.unit
-    table = pq.read_table(tmp_path / "trials.parquet")
-    lie = {"unit": "a lie", "\x1b[2J": "x" * 10**6}
-    schema = pa.schema([item.with_metadata(lie) for item in table.schema], {"pandas": "not json"})
-    replace_file(tmp_path, "trials.parquet", parquet(table.cast(schema)))
     trials, _ = read_tables(tmp_path, read_run(tmp_path))
     assert all(field.metadata is None for field in trials.schema)
     pd.testing.assert_frame_equal(trials.to_pandas(), a_record().trials)

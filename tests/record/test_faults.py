@@ -7,27 +7,32 @@ import resource
 import shutil
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
 from attnsvm.config.identity import run_name
 from attnsvm.record.files import CorruptRecordError
-from attnsvm.record.folder import read_record
+from attnsvm.record.folder import read_record, write
+from attnsvm.record.provenance import provenance
 from attnsvm.record.run import RUN_FILE, TABLES
-from attnsvm.record.state import run_state
+from attnsvm.record.state import NEW, run_state
 from attnsvm.sweeps.aggregate import load
 from tests.command import until
-from tests.faults import contents, die_at, finished, in_child, litter, states, sweep
+from tests.faults import contents, die_at, finished, in_child, litter, prepared, states, sweep
 
+MISSING = ["lost", "missing"]
 SAMPLE = [5, pytest.param(25, marks=pytest.mark.full), pytest.param(500, marks=pytest.mark.faults)]
 
 
-def check_after_a_kill(folder, cells, done_before):
+def check_after_a_kill(folder, cells, done_before, is_stale=False):
     """Return the runs that are done; none was torn, none that was done is lost."""
     # a child of the killed process may hold its lock for a moment, between fork and exec
     until(lambda: "running" not in states(folder, cells), 10)
     content = dict(zip(map(run_name, cells), states(folder, cells), strict=True))
-    assert set(content.values()) <= {"done", "lost", "missing"}
+    assert set(content.values()) <= {"done", *(["stale", "corrupt"] if is_stale else MISSING)}
+    for name, state in content.items():
+        assert state != "corrupt" or (folder / name / NEW / RUN_FILE).exists()  # it is moved now
     done = {name for name, state in content.items() if state == "done"}
     assert done_before <= done
     for name in done:
@@ -43,29 +48,37 @@ def check_resumed(folder, cells, expected):
     assert litter(folder) == []
 
 
+@pytest.mark.parametrize("before", ["nothing", "stale"])
 @pytest.mark.parametrize(
     "runs", [pytest.param(1, marks=pytest.mark.full), pytest.param(3, marks=pytest.mark.faults)]
 )
-def test_a_kill_at_every_step(runs, tmp_path, uninterrupted):
-    cells, expected = uninterrupted
-    cells = cells[:runs]
-    expected = {k: v for k, v in expected.items() if k.split("/")[0] in map(run_name, cells)}
+def test_a_kill_at_every_step(runs, before, tmp_path, uninterrupted):
+    """A record that is to be replaced is there until the new one is complete."""
+    cells, expected = uninterrupted[0][:runs], {}
+    begin = tmp_path / "begin"
+    begin.mkdir()
+    for config in cells if before == "stale" else ():
+        folder = begin / run_name(config)
+        folder.mkdir()
+        write(folder, [prepared(config)], {**provenance(config, []), "numbers": 0})
+    for name, content in uninterrupted[1].items():
+        if name.split("/")[0] in map(run_name, cells):
+            expected[name] = content
     for after in (False, True):
         step, killed = 0, True
         while killed:
             step += 1
-            folder = tmp_path / f"{step}{after}"
-            folder.mkdir()
+            folder = Path(shutil.copytree(begin, tmp_path / "sweep"))
 
             def dying(folder=folder, step=step, after=after):
                 die_at(step, after)
                 sweep(folder, cells)
 
             killed = finished(in_child(dying)) == -signal.SIGKILL
-            check_after_a_kill(folder, cells, set())
+            check_after_a_kill(folder, cells, set(), before == "stale")
             check_resumed(folder, cells, expected)
             shutil.rmtree(folder)
-        assert step > 20 * runs  # four files of a run: each made, locked, synced, renamed
+        assert step > 20 * runs  # four files of a run: each made, synced, renamed
 
 
 @pytest.mark.parametrize("kills", SAMPLE)

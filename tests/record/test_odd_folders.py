@@ -1,9 +1,9 @@
 """An odd plan, name or thing in a sweep's folder: named, not followed, and the runs are told."""
 
+import errno
 import os
 import re
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -11,22 +11,21 @@ from attnsvm import experiment, record
 from attnsvm.cli.job import perform
 from attnsvm.config import ConfigError
 from attnsvm.config.identity import run_name
-from attnsvm.record import LOCK_FILE, PLAN_FILE, RUN_FILE, TABLES, CorruptRecordError, write_plan
+from attnsvm.record import LOCK_FILE, PLAN_FILE, RUN_FILE, CorruptRecordError, write_plan
 from attnsvm.record.plan import MAX_RUNS
 from attnsvm.sweeps import status
 from attnsvm.sweeps.aggregate import load
 from attnsvm.sweeps.report import command as report
 from attnsvm.verify.command import main as verify
-from tests.command import SMALL, attnsvm, ran
+from tests.command import SMALL, ran
 from tests.config.test_config import composed
-from tests.faults import configs, prepared
-from tests.record.odd import PLACED, RAW, deadline, lines_of, place, remove, with_checksum
+from tests.faults import configs, prepared, refusing
+from tests.record.odd import PLACED, RAW, deadline, lines_of, place, with_checksum
 
-OUTSIDE = ("../x", "..", ".", "", "/etc/x", "a/b", "a/../../x", "./x", "x/", "x\n/y")
+OUTSIDE = ("../x", "..", "", "/etc/x", "./x", "x\n/y")
 """Names of runs that lead outside."""
 
-PLANS = [{}, {"runs": ["a"]}, {"runs": {"a": []}, "fields": []}]
-PLANS += [{"runs": {"a": []}, "fields": {"shared": {}, "own": {"a": None}}}]
+PLANS = [{}, {"runs": ["a"]}, {"runs": {"a": []}, "fields": {"shared": {}, "own": {"a": None}}}]
 
 
 def test_a_plan_of_another_form_and_names_that_lead_outside(sweep, tmp_path):
@@ -44,42 +43,35 @@ def test_a_plan_of_another_form_and_names_that_lead_outside(sweep, tmp_path):
     assert not [*tmp_path.glob("many/*"), *tmp_path.glob("long/*")]
 
 
-@pytest.mark.parametrize("kind", [*PLACED, "escapes", "changed"])
-def test_a_plan_that_is_none_is_named_and_hides_no_run(kind, sweep, tmp_path, capsys):
+@pytest.mark.parametrize("kind", [*PLACED, "changed", "unreadable"])
+def test_a_plan_that_cannot_be_used_is_named_and_hides_no_run(
+    kind, sweep, tmp_path, capsys, monkeypatch
+):
     changed = (sweep / PLAN_FILE).read_bytes().replace(b"a=1", b"a=2")  # and its checksum is not
-    if kind not in PLACED:
-        (sweep / PLAN_FILE).write_bytes(changed if kind == "changed" else RAW[kind])
+    if kind == "unreadable":
+        refusing(monkeypatch, PLAN_FILE, errno.EIO)
+    elif kind == "changed":
+        (sweep / PLAN_FILE).write_bytes(changed)
     else:
         place(sweep / PLAN_FILE, kind)
         with pytest.raises(CorruptRecordError, match=rf"{PLAN_FILE}: is .*; must be a file"):
             write_plan(sweep, {"a": []})
+    state = "unreadable" if kind == "unreadable" else "corrupt"
     code, lines = lines_of(status.main, sweep, capsys)
     assert code == 1
-    assert lines[0].startswith(f"corrupt  {PLAN_FILE}  ")
-    assert lines[1:] == ["4 runs: 3 done, 1 corrupt"]
+    assert lines[0].startswith(f"{state}  {PLAN_FILE}  ")
+    assert f"4 runs: 3 done, 1 {state}" in lines
     frames = load(sweep)
-    assert frames.runs["state"].tolist() == ["corrupt", *["done"] * 3]
+    assert frames.runs["state"].tolist() == [state, *["done"] * 3]
     assert frames.incomplete["run"].tolist() == [PLAN_FILE]
     assert len(frames.trials) == 9
     assert frames.command == ""
-    if kind not in PLACED:
+    if kind == "changed":
         runs = load(sweep, shutil.copytree(sweep, tmp_path / "other")).runs
         assert (runs["run"].nunique(), (runs["state"] == "corrupt").sum()) == (8, 2)
 
 
-NAMES = [
-    b"\x1b[2J",
-    b"a\nb",
-    b"\r",
-    "\u202egnp".encode(),
-    "\u2028".encode(),
-    b"\xff\xfe",
-    b" ",
-    b"-rf",
-    b"$(id)",
-    b"<script>alert(1)<script>",
-    b"\x07" * 200,
-]
+NAMES = [b"\x1b[2J\r\n", "\u202egnp\u2028".encode(), b"\xff\xfe", b"<script>alert(1)<script>"]
 
 
 def test_names_that_send_commands_to_a_terminal(sweep, capsys):
@@ -101,7 +93,7 @@ def test_names_that_send_commands_to_a_terminal(sweep, capsys):
     assert "<script>alert" not in page
 
 
-@pytest.mark.parametrize("tag", [*OUTSIDE, "a" * 300, "é", "-rf", "x;rm", "`id`", "$(id)", "x y"])
+@pytest.mark.parametrize("tag", [*OUTSIDE[1:5], "a" * 300, "é", "-rf", "$(id)"])
 def test_a_run_is_named_within_its_sweep_whatever_its_config_says(tag):
     config = composed("data.n=2")
     config.head._target_, config.sweep = f"attnsvm.{tag}", tag
@@ -133,7 +125,7 @@ def test_a_path_that_is_no_folder_is_refused(main, tmp_path, capsys, monkeypatch
     assert f"{tmp_path}: must be a folder that can be read" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("link", ["run", ".hydra", ".lock", "run.json", "trials.parquet"])
+@pytest.mark.parametrize("link", ["run", ".hydra", ".lock", "trials.parquet"])
 def test_links_are_not_followed_out_of_the_folder(link, tmp_path, monkeypatch):
     monkeypatch.setattr(experiment, "parts", lambda config: [prepared(config)])
     outside = tmp_path / "outside"
@@ -152,66 +144,21 @@ def test_links_are_not_followed_out_of_the_folder(link, tmp_path, monkeypatch):
 
 
 def test_only_the_runs_whose_folder_can_be_written_are_begun(tmp_path):
-    for name in ("sound", "notes", "log", "hydra", "yaml"):
-        (tmp_path / name / ".hydra").mkdir(parents=True)
-    (tmp_path / "notes" / "notes").symlink_to(tmp_path)  # no run writes it
+    for name in ("sound", "log", "hydra"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "sound" / "notes").symlink_to(tmp_path)  # no run writes it
     os.mkfifo(tmp_path / "log" / "attnsvm.log")
-    (tmp_path / "hydra" / ".hydra").rmdir()
     (tmp_path / "hydra" / ".hydra").symlink_to(tmp_path)
-    os.mkfifo(tmp_path / "yaml" / ".hydra" / "config.yaml")
     (tmp_path / "link").symlink_to(tmp_path / "sound")
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "file").write_text("")
     reasons = {
         "log": "attnsvm.log: is a pipe; must be a file",
         "hydra": ".hydra: is a link; must be a folder",
-        "yaml": ".hydra/config.yaml: is a pipe; must be a file",
         "link": "link: is a link; must be a folder",
-        "pipe": "pipe: is a pipe; must be a folder",
-        "file": "file: is a file; must be a folder",
     }
     for name, reason in reasons.items():
         assert record.obstacle(tmp_path / name).endswith(reason)
-    cells = {name: [] for name in ("sound", "notes", "missing", *reasons)}
-    assert list(record.unobstructed(tmp_path, cells)) == ["sound", "notes", "missing"]
-
-
-REPLACED = PLACED | {
-    "link out": lambda path: path.symlink_to("/etc/passwd"),
-    "empty": Path.touch,
-    "zeros": lambda path: (path.touch(), os.truncate(path, 2**30)),
-    "unreadable": lambda path: (path.write_text("x"), path.chmod(0)),
-}
-
-
-FILES = (".hydra", "attnsvm.log", RUN_FILE, *TABLES, LOCK_FILE, ".hydra/config.yaml")
-FILES += (".hydra/hydra.yaml", ".hydra/overrides.yaml")
-EVERY = [(mode, kind, FILES) for mode in ("-m", "") for kind in REPLACED]
-
-
-@pytest.mark.parametrize(
-    ("mode", "kind", "files"),
-    [("", "pipe", FILES[:2]), *(pytest.param(*item, marks=pytest.mark.faults) for item in EVERY)],
-)
-def test_every_command_answers_where_one_file_is_replaced(mode, kind, files, tmp_path):
-    place_of = "hydra.sweep.dir=a" if mode else "hydra.run.dir=a"
-    words = [*mode.split(), *SMALL, "mixed_code=true", place_of]
-    ran(*words, cwd=tmp_path)
-    sound = Path(shutil.copytree(tmp_path / "a", tmp_path / "sound", symlinks=True))
-    (run,) = (path.parent.relative_to(sound) for path in sound.rglob(RUN_FILE))
-    for file in files:
-        shutil.rmtree(tmp_path / "a")
-        shutil.copytree(sound, tmp_path / "a", symlinks=True)
-        path = tmp_path / "a" / run / file
-        if path.exists():
-            remove(path)
-        REPLACED[kind](path)
-        for command in ("attnsvm-status", "attnsvm-report", "attnsvm-verify", "attnsvm"):
-            arguments = words if command == "attnsvm" else ["a"]
-            done = attnsvm(*arguments, cwd=tmp_path, command=command)
-            text = done.stdout + done.stderr
-            assert done.returncode == 0 or path.name in text, (command, file, text)
-            assert not any(word in text for word in ("Traceback", "Errno")), (command, file, text)
+    cells = {name: [] for name in ("sound", "missing", *reasons)}
+    assert list(record.unobstructed(tmp_path, cells)) == ["sound", "missing"]
 
 
 @pytest.mark.full
@@ -226,7 +173,7 @@ def test_a_sweep_goes_on_where_runs_are_odd(tmp_path):
         (runs[k] / RUN_FILE).unlink()
     place(runs[0] / LOCK_FILE, "pipe")
     place(runs[1] / RUN_FILE, "folder")
-    place(runs[2] / LOCK_FILE, "full folder")  # beside a record that is done
+    place(runs[2] / LOCK_FILE, "folder")  # beside a record that is done
     place(runs[4] / ".hydra/config.yaml", "pipe")  # Hydra would write to it and wait for ever
     plan = runs[0].parent / PLAN_FILE
     (plan.parent / ".x.tmp").mkdir()

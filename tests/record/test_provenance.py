@@ -29,16 +29,8 @@ def repository(tmp_path):
     return folder
 
 
-def test_the_commit_is_found_on_a_branch_packed_detached_and_in_a_worktree(repository):
-    commit = git(repository, "rev-parse", "HEAD")
-    package = repository / "package"
-    assert git_revision(package) == commit
-    git(repository, "pack-refs", "--all")
-    assert git_revision(package) == commit
-    git(repository, "worktree", "add", "--quiet", "../tree")
-    assert git_revision(repository.parent / "tree" / "package") == commit
-    git(repository, "checkout", "--quiet", "--detach")
-    assert git_revision(package) == commit
+def test_the_revision_is_the_commit(repository):
+    assert git_revision(repository / "package") == git(repository, "rev-parse", "HEAD")
 
 
 def test_what_is_no_commit_is_none(repository, monkeypatch):

@@ -10,7 +10,7 @@ import pytest
 from attnsvm import record
 from attnsvm.config.identity import run_name
 from attnsvm.record.columns import STATES
-from attnsvm.record.folder import read_record, write, write_failure
+from attnsvm.record.folder import write, write_failure
 from attnsvm.record.state import LOCK_FILE, HeldError, holder, locked
 from attnsvm.sweeps.aggregate import load
 from attnsvm.sweeps.status import main
@@ -95,26 +95,6 @@ def test_status_of_a_complete_sweep_and_of_none(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path / "a")
     assert main([".", "--all"]) == 0
     assert capsys.readouterr().out == "1 runs: 1 done\n" + 2 * "done  a\n1 runs: 1 done\n"
-
-
-@pytest.mark.full
-def test_records_of_other_code_are_kept_and_shown(tmp_path):
-    sweep_folder, cells = tmp_path / "mine", configs(1)
-    assert finished(in_child(lambda: sweep(sweep_folder, cells))) == 0
-    folder = sweep_folder / run_name(cells[0])
-    content, origin = read_record(folder)
-    write(folder, [content], {**origin, "code": "another", "version": "0.0.1"})
-    before = (folder / "run.json").read_bytes()
-    kept = ["-m", "data.n=2", "data.T=3", "data.d=3", "trials=3", "seed=0,5"]
-    ran(*kept, "hydra.sweep.dir=mine", cwd=tmp_path)
-    assert (folder / "run.json").read_bytes() == before
-    assert set(load(sweep_folder).runs["state"]) == {"done"}
-    assert len(set(load(sweep_folder).runs["code"])) == 2
-    page = (sweep_folder / "report.html").read_text()
-    assert "another" in page
-    assert "The records are of 2 versions of the code." in page
-    shown = ran(str(sweep_folder), cwd=tmp_path, command="attnsvm-status")
-    assert "records of 2 versions of the code" in shown.stdout
 
 
 def test_a_lock_excludes_others_while_its_owner_lives(tmp_path):

@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 
 from attnsvm.record import states
-from tests.cli.test_objective import two_files
 from tests.command import SMALL, begun, environment, ran, until
 from tests.faults import owners
 from tests.quick import refusals
@@ -101,15 +100,6 @@ def test_jobs_that_are_killed_are_lost_and_the_others_are_not(slurm, tmp_path):
     assert "2 lost of 4 runs" in log
 
 
-def test_a_job_that_raises_is_a_row_and_the_other_completes(slurm, tmp_path):
-    two_files(tmp_path)
-    grid = ["-m", "data=file", "data.path=b.npz,a.npz", "trials=1", SMALL[4]]
-    done = ran(*grid, *ON_CPUS, cwd=tmp_path, env=slurm, code=1)
-    assert "1 failed of 2 runs" in done.stderr
-    assert state_counts(tmp_path / "multirun/latest") == {"done": 1, "failed": 1}
-    assert "Y: missing" in (tmp_path / "multirun/latest/report.html").read_text()
-
-
 def test_scancel_of_a_running_and_of_a_pending_job(slurm, tmp_path):
     grid = ["-m", "seed=0,1", *LONG, "hydra.launcher.array_parallelism=1"]
     driver, folder, _, job = started(slurm, tmp_path, *grid)
@@ -152,36 +142,26 @@ def test_a_driver_follows_a_job_that_is_requeued(cause, slurm, tmp_path):
 
 
 @pytest.mark.parametrize("pack", [1, 2])
-def test_a_second_driver_follows_what_is_in_the_queue(pack, slurm, tmp_path):
-    held = ["+hydra.launcher.additional_parameters={hold:true}"]
+@pytest.mark.parametrize("is_killed", [False, True], ids=["alive", "killed"])
+def test_a_second_driver_follows_what_is_in_the_queue(is_killed, pack, slurm, tmp_path):
+    """The first one is killed just after its submission, or goes on."""
     grid = ["-m", "seed=0,10,20", *SMALL, *ON_CPUS, f"hydra.sweeper.cells_per_job={pack}"]
-    folder = tmp_path / "multirun/latest"
-    drivers = [begun(*grid, *held, cwd=tmp_path, env=slurm)]
-    jobs = 3 if pack == 1 else 2
+    grid.append("+hydra.launcher.additional_parameters={hold:true}")
+    jobs, log = (3 if pack == 1 else 2), tmp_path / "driver.log"
+    if is_killed:
+        (tmp_path / "kill.py").write_text(KILLED)
+        words, env = [sys.executable, "kill.py", *grid], environment(slurm)
+        done = subprocess.run(words, cwd=tmp_path, env=env, check=False, timeout=120)
+        assert done.returncode == -signal.SIGKILL
+        drivers = []
+    else:
+        drivers = [begun(*grid, cwd=tmp_path, env=slurm)]
     until(lambda: len(output(slurm, "squeue", "--array", "--noheader").splitlines()) == jobs)
-    drivers.append(begun(*grid, *held, cwd=tmp_path, env=slurm))
-    log = tmp_path / "driver.log"
+    drivers.append(begun(*grid, cwd=tmp_path, env=slurm))
     until(lambda: log.read_text().count("following it") == jobs)
     (array,) = set(output(slurm, "squeue", "--noheader", "--format=%F").split())
     output(slurm, "scontrol", "release", array)
-    assert [driver.wait(120) for driver in drivers] == [0, 0]
-    assert state_counts(folder) == {"done": 3}
-
-
-def test_a_driver_killed_just_after_its_submission_submits_nothing_twice(slurm, tmp_path):
-    (tmp_path / "kill.py").write_text(KILLED)
-    grid = ["-m", "seed=0,10,20", *SMALL, *ON_CPUS]
-    held = "+hydra.launcher.additional_parameters={hold:true}"
-    words = [sys.executable, "kill.py", *grid, held]
-    kept = {"env": environment(slurm), "capture_output": True, "text": True, "timeout": 120}
-    done = subprocess.run(words, cwd=tmp_path, check=False, **kept)
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    assert len(output(slurm, "squeue", "--array", "--noheader").splitlines()) == 3
-    driver = begun(*grid, held, cwd=tmp_path, env=slurm)
-    until(lambda: (tmp_path / "driver.log").read_text().count("following it") == 3)
-    (array,) = set(output(slurm, "squeue", "--noheader", "--format=%F").split())
-    output(slurm, "scontrol", "release", array)
-    assert driver.wait(120) == 0
+    assert {driver.wait(120) for driver in drivers} == {0}
     assert state_counts(tmp_path / "multirun/latest") == {"done": 3}
 
 
@@ -231,15 +211,3 @@ def test_what_the_cluster_cannot_give_is_refused_at_once(request_, words, slurm,
     assert words in done.stderr
     assert "Traceback" not in done.stderr
     assert not output(slurm, "squeue", "--noheader")
-
-
-def test_results_outlive_the_driver(slurm, tmp_path):
-    grid = ["-m", "seed=0,1", *SMALL, *ON_CPUS]
-    driver = begun(*grid, cwd=tmp_path, env=slurm)
-    folder = tmp_path / "multirun/latest"
-    until(lambda: output(slurm, "squeue", "--noheader").strip())
-    driver.kill()
-    driver.wait()
-    until(lambda: state_counts(folder) == {"done": 2})
-    again = ran(*grid, cwd=tmp_path, env=slurm)
-    assert "2 runs: 2 done" in again.stdout

@@ -58,12 +58,6 @@ class Forgery:
             self.cell(column, changed, row)
         return columns
 
-    def curve(self, quantity: str, at: int, change: Any) -> None:
-        """Change the value of a quantity at its snapshot `at`, for the first instance."""
-        curve = self.history[self.history["quantity"] == quantity]
-        row = curve.index[curve["seed"] == self.arrays["seeds"][0]][at]
-        self.history.loc[row, "value"] = change(self.history.loc[row, "value"])
-
     def array(self, name: str, change: Any, instance: int = 0) -> None:
         """Change one instance of an array by a function of it."""
         self.arrays[name] = self.arrays[name].copy()

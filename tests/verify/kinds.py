@@ -167,15 +167,6 @@ def from_file(folder: Path, model: str = "cross_attention") -> tuple[object, Run
     return config, experiment.run(config)
 
 
-def started_from_file(folder: Path) -> tuple[object, RunRecord]:
-    """Return config and record of a run whose weights begin as a file says, by seed."""
-    random = np.random.default_rng(1)
-    path = folder / "weights.npz"
-    np.savez(path, W0=random.normal(size=(5, 3, 3)), seeds=np.array([9, 2, 0, 3, 1]))
-    config = composed(*SMALL, "optimizer.init=file", f"optimizer.init_path={path}")
-    return config, experiment.run(config)
-
-
 def written(folder: Path, config: object, record: RunRecord) -> Path:
     """Write a record below `folder`, and return its own folder."""
     inside = folder / run_name(config)

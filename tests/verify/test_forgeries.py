@@ -3,7 +3,6 @@
 import shutil
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from attnsvm.verify.run import prove
@@ -42,13 +41,6 @@ def swapped_instances(f: Forgery) -> None:
     )
 
 
-def scaled_weights(f: Forgery) -> None:
-    """Longer weights, with a norm to match."""
-    f.array("trained_W", lambda W: 2 * W)
-    f.cell("W_norm", lambda norm: 2 * norm)
-    f.curve("W_norm", -1, lambda norm: 2 * norm)
-
-
 def called_undecided(f: Forgery, k: int = 0) -> None:
     for norm in NORMS:
         both(f, f"{norm}_status", lambda _: "undecided", k)
@@ -82,10 +74,6 @@ def accepted_too_early(f: Forgery) -> None:
     f.trials = f.trials.drop(index=rejected).reset_index(drop=True)
 
 
-def rejected_longer(f: Forgery) -> None:
-    f.trials.loc[f.trials["status"] == "rejected", "W_norm"] *= 1.1
-
-
 def shrunk_bracket(f: Forgery) -> None:
     """W scaled down below margin one: its norm is no upper bound any more."""
     a = f.arrays
@@ -108,96 +96,39 @@ def undecided(change):
     return lambda f: change(f, first(f, "nuclear", "undecided"))
 
 
-def cell(*edit):
-    return lambda f: f.cell(*edit)
-
-
-def array(*edit):
-    return lambda f: f.array(*edit)
-
-
-def config(*keys, value, rehash=True):
-    return lambda f: f.config(*keys, value=value, rehash=rehash)
-
-
-def table(name, change):
-    return lambda f: setattr(f, name, change(getattr(f, name)))
-
-
-TOP = {
-    "objective": cell("frobenius_objective", lambda x: x * (1 - 1e-9)),
-    "duality gap": cell("nuclear_gap", 0.0),
-    "a word that is none": cell("training", "perfect"),
-    "stalled for no reason": cell("status", "stalled"),
-    "hidden by a status": called_undecided,
-    "swapped": swapped_instances,
-    "weights scaled": scaled_weights,
-    "weights of another instance": lambda f: f.array(
-        "trained_W", lambda _: f.arrays["trained_W"][1]
+FORGERIES = {
+    "hidden by a status": ("top", called_undecided),
+    "swapped": ("top", swapped_instances),
+    "other tokens, proved": ("top", lambda f: f.select((f.arrays["selected"][0] + 1) % 4)),
+    "weights shrunk": ("top", lambda f: f.array("frobenius_W", lambda W: W * (1 - 1e-6))),
+    "a token moved a little": ("top", lambda f: f.array("X", lambda X: X * (1 + 1e-9))),
+    "array missing": ("top", lambda f: f.arrays.pop("trained_W")),
+    "another type": ("top", lambda f: f.arrays.update(X=f.arrays["X"].astype(np.float32))),
+    "middle row dropped": ("top", lambda f: f.keep([0, 2, 3])),
+    "row doubled": ("top", lambda f: f.keep([0, 0, 1, 2])),
+    "no rows": ("top", lambda f: f.keep([])),
+    "seed and rows": ("top", lambda f: (f.renumber(7), f.config("seed", value=7))),
+    "signature": ("top", lambda f: f.run.update(signature="0" * 64)),
+    "config without its signature": (
+        "top",
+        lambda f: f.config("optimizer", "lr", value=0.2, rehash=False),
     ),
-    "weights shrunk": array("frobenius_W", lambda W: W * (1 - 1e-6)),
-    "multiplier": array("frobenius_multipliers", lambda a: a - a.max()),
-    "a token moved a little": array("X", lambda X: X * (1 + 1e-9)),
-    "other tokens, proved": lambda f: f.select((f.arrays["selected"][0] + 1) % 4),
-    "array missing": lambda f: f.arrays.pop("trained_W"),
-    "multipliers missing": lambda f: f.arrays.pop("nuclear_multipliers"),
-    "another type": lambda f: f.arrays.update(X=f.arrays["X"].astype(np.float32)),
-    "seeds of the arrays": array("seeds", lambda seed: seed + 100),
-    "middle row dropped": lambda f: f.keep([0, 2, 3]),
-    "row doubled": lambda f: f.keep([0, 0, 1, 2]),
-    "no rows": lambda f: f.keep([]),
-    "seed and rows": lambda f: (f.renumber(7), f.config("seed", value=7)),
-    "signature": lambda f: f.run.update(signature="0" * 64),
-    "option": lambda f: f.run["options"].update(optimizer="adam"),
-    "missing field": lambda f: f.run["config"]["data"].pop("n"),
-    "fewer were wanted": config("trials", value=3),
-    "another seed": config("seed", value=1),
-    "config without its signature": config("optimizer", "lr", value=0.2, rehash=False),
-    "another step size": config("optimizer", "lr", value=0.2),
-    "another loss": config("loss", "_target_", value="attnsvm.loss.Exponential"),
-    "another saturation": config("selection", "saturation", value=0.5),
-    "another rank tolerance": config("svm", "rank_tolerance", value=0.9),
-    "a smaller gap": config("svm", "gap", value=1e-12),
-    "all ok": table("trials", lambda t: t.assign(status="ok", reason="")),
-    "a column too many": table("trials", lambda t: t.assign(proof=1.0)),
-    "a hypothesis that was not asked for": table(
-        "trials", lambda t: t.assign(assumption_d=pd.array([True] * len(t), "boolean"))
-    ),
-    "history dropped": table("history", lambda t: t.iloc[:-1]),
-    "history doubled": table("history", lambda t: t.iloc[[*range(len(t)), -1]]),
-    "history shifted": table("history", lambda t: t.assign(step=t["step"] + 1)),
-}
-OTHERS = {
-    "infeasible called undecided": ("optimal", infeasible(called_undecided)),
+    "another step size": ("top", lambda f: f.config("optimizer", "lr", value=0.2)),
+    "a column too many": ("top", lambda f: f.trials.insert(0, "proof", 1.0)),
+    "history dropped": ("top", lambda f: f.history.drop(len(f.history) - 1, inplace=True)),
     "infeasible called ok": ("optimal", infeasible(lambda f, k: passed_off(f, k, "ok"))),
-    "infeasible with a rank": ("optimal", infeasible(lambda f, k: f.cell("nuclear_rank", 1, k))),
-    "infeasible with an objective": (
-        "optimal",
-        infeasible(lambda f, k: f.cell("nuclear_objective", 1.0, k)),
-    ),
-    "other optimal tokens, proved": ("optimal", lambda f: f.select(f.arrays["selected"][1])),
-    "undecided with another bracket": (
-        "narrow_gap",
-        undecided(lambda f, k: both(f, "nuclear_lower_bound", lambda bound: bound / 2, k)),
-    ),
     "undecided called solved": ("narrow_gap", undecided(called_solved)),
-    "low rank called solved": ("kq_low_rank", undecided(called_solved)),
     "another rank": ("kq_low_rank", undecided(without_rank_constraint)),
     "bracket of a smaller margin": ("kq_low_rank", shrunk_bracket),
     "rejected by taste": ("multi", rejected_by_taste),
-    "a rejected row": ("multi", rejected_longer),
     "accepted too early": ("until_accepted", accepted_too_early),
-    "first softmax of a kept path": ("path", array("softmax", lambda s: s[:, :, ::-1])),
 }
-FORGERIES = {name: ("top", forge) for name, forge in TOP.items()} | OTHERS
 """Name -> kind of record, and a function that forges it."""
 
-QUICK = {"objective", "hidden by a status", "row doubled", "infeasible called ok", "another seed"}
-QUICK |= {"signature", "missing field", "history dropped", "other tokens, proved", "multiplier"}
-QUICK |= {"weights of another instance", "a token moved a little", "array missing"}
+OTHERS = ("another rank", "bracket of a smaller margin", "rejected by taste", "accepted too early")
 
 
-@pytest.mark.parametrize("name", some_quick(FORGERIES, QUICK))
+@pytest.mark.parametrize("name", some_quick(FORGERIES, FORGERIES.keys() - {*OTHERS}))
 def test_a_forgery_by_hand_is_refused(name, tmp_path):
     kind, forge = FORGERIES[name]
     forged = genuine(kind)
@@ -263,15 +194,6 @@ def test_no_random_mutation_passes(name, count, tmp_path):
             survivors.append(what)
         shutil.rmtree(folder)
     assert not survivors
-
-
-@pytest.mark.full
-def test_a_number_that_rounding_decides_is_compared_up_to_rounding(tmp_path):
-    """Of logits near 1e17, whose rounding is more than 1, other numbers nearby pass; not others."""
-    for change, passes in ((1, True), (1e9, False)):
-        forged = genuine("excess_risk_rounded")
-        forged.cell("excess_risk_log", lambda x, by=change: x + by, 1)
-        assert (refusal(forged.written(tmp_path / str(change))) == "") == passes
 
 
 def test_another_solution_of_an_svm_is_proved_and_used(tmp_path):

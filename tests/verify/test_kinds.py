@@ -1,24 +1,20 @@
 """A genuine record of every kind of run is proved, and reproduced on every instance."""
 
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from attnsvm.config import GROUPS
 from attnsvm.config.identity import result_fields
 from attnsvm.config.probe import described_quantities
 from attnsvm.record.columns import DECLARED, QUANTITIES, RUN_COLUMNS, TRIAL_COLUMNS, further_columns
 from attnsvm.verify.run import RunProof, prove
 from tests.processors import SETTINGS
-from tests.quick import quick
 from tests.verify.kinds import (
     KINDS,
     from_file,
     recorded,
     some_quick,
-    started_from_file,
     verified_elsewhere,
     written,
 )
@@ -99,26 +95,3 @@ def test_a_data_file_is_read_again_if_it_is_here_and_the_same(model, place, tmp_
     proof = prove(folder)
     assert (proof.reproduced, proof.differences) == (0, [])
     assert "tokens.npz is not here" in proof.left_out
-
-
-def test_a_start_from_a_file_is_run_again(tmp_path):
-    folder = written(tmp_path / "sweep", *started_from_file(tmp_path))
-    assert prove(folder).reproduced == 4
-    (tmp_path / "weights.npz").unlink()
-    assert prove(folder).left_out.startswith("init_path=")
-
-
-@pytest.mark.parametrize("group", quick("head", *sorted(set(GROUPS) - {"head"})))
-def test_the_code_of_a_plug_in_is_not_run(group, tmp_path):
-    config, record = recorded("top")
-    getattr(config, group)._target_ = "my_package.Mine"
-    config.extensions.append("my_package")
-    proof = prove(written(tmp_path, config, record))
-    assert proof == RunProof(4, Counter(solved=8), 0, "the code of a plug-in is not run")
-
-
-def test_the_history_may_be_in_any_order(tmp_path):
-    config, record = recorded("top")
-    random = np.random.default_rng(0).permutation(len(record.history))
-    turned = replace(record, history=record.history.iloc[random].reset_index(drop=True))
-    assert prove(written(tmp_path, config, turned)).reproduced == 4
