@@ -10,6 +10,7 @@ from attnsvm.config import GROUPS
 from attnsvm.experiment import parts, run
 from attnsvm.record.schema import RunRecord
 from tests.config.test_config import composed
+from tests.quick import quick
 
 SHORT = "optimizer.steps=300 trials=6"
 
@@ -38,10 +39,8 @@ def test_top_compares_the_trained_weights_with_both_svms():
     np.testing.assert_array_equal(record.solutions["trained_W"], path.W.numpy())
 
 
-@pytest.mark.parametrize(
-    "size", ["data.n=3 data.T=4 data.d=6", pytest.param("trials=10", marks=pytest.mark.full)]
-)
-@pytest.mark.parametrize("name", GROUPS["optimizer"].own)
+@pytest.mark.parametrize("size", quick("data.n=3 data.T=4 data.d=6", "trials=10"))
+@pytest.mark.parametrize("name", quick(*sorted(GROUPS["optimizer"].own), count=2))
 def test_with_its_defaults_every_optimizer_gives_most_instances_a_data_point(name, size):
     trials = run(composed(f"optimizer={name}", "trials=10", *size.split())).trials
     ok = trials[trials["status"] == "ok"]
