@@ -34,34 +34,25 @@ def test_every_position_of_a_sequence_is_a_query(causal):
     assert set(sequence.Y.unique().tolist()) == {-1.0, 1.0}
 
 
-def test_causal_query_is_the_prefix_on_its_own():
-    """The sample of query k equals cross-attention on tokens 1..k alone, step for step."""
-    sequence = sample(model="sequence", causal=True, **{**SHAPE, "n": 1})
-    for k in range(3):
-        at = slice(k, k + 1)
-        parts = {name: getattr(sequence, name)[:, at] for name in ("X", "Z", "Y", "mask")}
-        one = dataclasses.replace(sequence, **parts)
-        shorter = {name: parts[name][:, :, : k + 1].contiguous() for name in ("X", "mask")}
-        prefix = dataclasses.replace(one, **shorter)
-        for options in ({"gradient": "direct"}, {"gradient": "log_domain"}):
-            a, b = train(one, steps=40, **options), train(prefix, steps=40, **options)
-            torch.testing.assert_close(a.W, b.W, rtol=1e-12, atol=1e-12)
-            torch.testing.assert_close(a.softmax[..., : k + 1], b.softmax, rtol=1e-12, atol=1e-15)
-            assert a.softmax[..., k + 1 :].eq(0).all()
-
-
 @pytest.mark.parametrize(
     ("head", "parameterization", "compiled"),
     [("linear", "w", True), ("relu", "kq", True), ("quadratic", "kq", False), ("mlp", "w", False)],
 )
-def test_ragged_samples_are_padded_ones_whatever_the_padding(head, parameterization, compiled):
-    """Samples of 1, 2 and 3 tokens: the entries of the padding change no bit of the training."""
-    batch = sample(head=head, **{**SHAPE, "n": 3})
-    mask = torch.arange(3).expand(3, 3, 3) <= torch.arange(3)[:, None]
+def test_tokens_that_are_masked_do_not_exist(head, parameterization, compiled):
+    """Samples of 1, 2 and 3 tokens: padding changes no bit; and samples of 2 of 3 tokens."""
+    batch, tokens = sample(head=head, **{**SHAPE, "n": 3}), torch.arange(3)
     noise = torch.randn(batch.X.shape, generator=Generator().manual_seed(1)).double()
-    ragged = dataclasses.replace(batch, mask=mask)
-    other = dataclasses.replace(ragged, X=torch.where(mask[..., None], batch.X, 3 * noise))
-    a, b = (train(one, parameterization, steps=60, compiled=compiled) for one in (ragged, other))
+    ragged = (tokens <= tokens[:, None]).expand_as(batch.mask)
+    first = (tokens < 2).expand_as(batch.mask)
+    padded = (torch.where(mask[..., None], batch.X, 3 * noise) for mask in (ragged, first))
+    parts = (batch.X, ragged), (next(padded), ragged), (next(padded), first)
+    parts += ((batch.X[:, :, :2].contiguous(), first[:, :, :2]),)
+    batches = (dataclasses.replace(batch, X=X, mask=mask) for X, mask in parts)
+    a, b, c, alone = (
+        train(instances, parameterization, steps=60, compiled=compiled) for instances in batches
+    )
     assert a.W.equal(b.W)
     assert a.softmax.equal(b.softmax)
-    assert a.softmax[:, -1][~mask].eq(0).all()
+    assert a.softmax[:, -1][~ragged].eq(0).all()
+    torch.testing.assert_close(c.W, alone.W, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(c.softmax[..., :2], alone.softmax, rtol=1e-12, atol=1e-15)

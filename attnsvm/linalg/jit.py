@@ -39,9 +39,6 @@ if config.DISABLE_JIT:
 log = logging.getLogger(__name__)
 log.addFilter(cleared)
 
-BOUNDS = os.environ.get("ATTNSVM_BOUNDS", "0") == "1"
-"""Whether compiled code checks the indices of arrays of lanes; read at import."""
-
 LONGEST_S = 300.0
 """Seconds to wait for the code that another process compiles."""
 
@@ -115,7 +112,7 @@ class _Cache(FunctionCache):  # type: ignore[misc]
         self.base: Path | None = None
         with suppress(RuntimeError, OSError):  # no folder that can be written, or no source
             super().__init__(function)
-            self.version = numba.__version__, BOUNDS, _sources(function.__module__)
+            self.version = numba.__version__, _sources(function.__module__)
             self.base = Path(self.cache_path, self._impl.filename_base)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:

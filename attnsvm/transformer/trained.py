@@ -127,11 +127,22 @@ class TrainedNetwork:
         allowed = admissible(T, model.causal, self.mask).expand(B, 1, n, T, T)[:, 0]
         bias = torch.zeros(B, n, T, T, dtype=torch.float64).masked_fill(~allowed, -torch.inf)
         matrices = (
-            self.X.new_empty(B, *[0] * axes) if V is None else V
-            for axes, V in ((4, weights.V), (3, weights.M1), (3, weights.M2))
+            self.X.new_empty(B, 0, 0, 0, 0)
+            if V is None
+            else V.reshape(B, model.layers, -1, *V.shape[-2:])
+            for V in (weights.V, weights.M1, weights.M2)
         )
+        others = (model.rate * model.trains(part) for part in ("values", "mlp", "mlp", "head"))
         Y = self.Y.view(B, n, -1)
-        arrays = self.X, bias, *matrices, F[:, 0], kinds.expand(LANES, 3, -1), Y, -Y / Y[0].numel()
+        arrays = (
+            self.X,
+            bias,
+            *matrices,
+            F[:, None],
+            kinds.expand(LANES, 3, -1),
+            Y,
+            -Y / Y[0].numel(),
+        )
         lanes: Any = [blocks_of(V.cpu()) for V in arrays]
         lanes[6] = LaneArray(lanes[6].array[0])  # the kinds are those of every block
         sizes = Sizes(
@@ -145,10 +156,7 @@ class TrainedNetwork:
             width=model.mlp,
             residual=model.residual,
             values=weights.V is not None,
-            train_values=model.trains("values"),
-            train_mlp=bool(model.mlp) and model.trains("mlp"),
-            train_head=model.trains("head"),
-            rate=float(model.rate),
+            rates=(1.0, float(m > 0), *others),
             readout=READOUTS.index(model.readout),
             loss=LOSS_CODES.get(type(loss), 0),
             target=getattr(loss, "target", 0.0),
@@ -178,7 +186,8 @@ class TrainedNetwork:
             of_blocks(LaneArray(np.stack(arrays)), len(rows)).to(rows.device)
             for arrays in zip(*kept, strict=True)
         )
-        in_matrices = dict(zip(trained, gradients, strict=True))
+        pairs = zip(trained, gradients, strict=True)
+        in_matrices = {name: G.view_as(getattr(weights, name)) for name, G in pairs}
         return Adjoints(r, r_exponent, P, P_exponent, in_matrices | in_head)
 
     def _readout(self, rows: Tensor, weights: Weights) -> tuple[Tensor, Tensor, dict[str, Tensor]]:

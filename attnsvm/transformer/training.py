@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnsvm.config import ConfigError
-from attnsvm.config.groups import INITIAL
+from attnsvm.config.combinations import ONE_LAYER
 from attnsvm.config.instantiate import named
 from attnsvm.head import Linear, Relu
 from attnsvm.linalg import own_settings
@@ -173,26 +173,21 @@ def networks_at_once(batch: ProblemBatch, model: Transformer, snapshots: int) ->
 
 def _checked(optimizer: Optimizer, batch: ProblemBatch, model: Transformer) -> NormalizedGD:
     """Return the optimizer if every layer and head can take its steps."""
-    normalized, other = isinstance(optimizer, NormalizedGD), model.trained != "attention"
-    names = "ridge", "weight_decay", "batch", "gradient"
-    ridge, decay, size, gradient = (getattr(optimizer, name, None) for name in names)
-    for allowed, option, must in (
-        (normalized, f"optimizer={type(optimizer).__name__}", "normalized_gd"),
-        (not ridge, f"optimizer.ridge={ridge}", "0"),
-        (not decay, f"optimizer.weight_decay={decay}", "0"),
-        (size is None, f"optimizer.batch={size}", "null"),
-        (optimizer.init in INITIAL, f"optimizer.init={optimizer.init}", " | ".join(INITIAL)),
-        (not batch.head.train, "head.train=true", "false: model.trained=head trains it"),
-        (
-            not other or gradient != "direct",
-            f"optimizer.gradient={gradient}",
-            f"log_domain with model.trained={model.trained}",
-        ),
-    ):
-        if not allowed:
-            raise ConfigError(f"{option}: must be {must}, with model=transformer")
-    assert isinstance(optimizer, NormalizedGD)
-    return optimizer
+    given = {"head.train": batch.head.train}
+    given |= {f"optimizer.{name}": value for name, value in vars(optimizer).items()}
+    broken = {
+        f"{name}={given[name]}": must
+        for name, (values, must) in ONE_LAYER.items()
+        if name in given and given[name] not in values
+    }
+    if model.trained != "attention" and given.get("optimizer.gradient") == "direct":
+        broken["optimizer.gradient=direct"] = f"log_domain with model.trained={model.trained}"
+    if not isinstance(optimizer, NormalizedGD):
+        broken = {f"optimizer={type(optimizer).__name__}": "normalized_gd"}
+    elif not broken:
+        return optimizer
+    option, must = next(iter(broken.items()))
+    raise ConfigError(f"{option}: must be {must}, with model=transformer")
 
 
 class _Recorder:

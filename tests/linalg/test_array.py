@@ -1,9 +1,5 @@
 """Arrays of lanes in compiled code: entries, views and assignments are those of NumPy."""
 
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 from numba import njit
@@ -79,43 +75,3 @@ def test_products_of_integers_are_exact(rows, columns, count):
     products(C, LaneArray(A.astype(float)), LaneArray(B.astype(float)), out)
     for found in (C, out):
         np.testing.assert_array_equal(found.array, np.einsum("ikl,kjl->ijl", A, B))
-
-
-@pytest.mark.parametrize(
-    "array", [np.zeros((2, 7)), np.zeros((2, 8), np.float32), np.zeros((8, 8)).T]
-)
-def test_other_arrays_are_refused(array):
-    with pytest.raises(ValueError, match="array: "):
-        LaneArray(array)
-
-
-BEYOND = """
-import numpy as np
-from numba import njit
-from attnsvm.linalg.simd.array import LaneArray
-from attnsvm.linalg.simd.matmul import matmul
-
-@njit
-def entry(A, i, j): A[i, j] = 0.0
-@njit
-def view(A, first, last): return len(A[first:last].shape)
-@njit
-def product(A, first, last): matmul(A, A, A[first:last])
-
-A = LaneArray(np.zeros((3, 4, 8)))
-for function, *where in ((entry, 3, 0), (entry, 0, -1), (view, 2, 4), (view, 2, 1),
-                         (product, 0, 3)):
-    try:
-        function(A, *where)
-    except IndexError:
-        print("refused", end=" ")
-entry(A, 2, 3)
-print(view(A, 3, 3))
-"""
-
-
-def test_an_index_out_of_bounds_is_an_error_where_it_is_checked():
-    given = {**os.environ, "ATTNSVM_BOUNDS": "1"}
-    command = [sys.executable, "-c", BEYOND]
-    done = subprocess.run(command, env=given, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == [*["refused"] * 5, "2"]

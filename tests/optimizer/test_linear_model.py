@@ -13,6 +13,7 @@ from attnsvm.config import ConfigError
 from attnsvm.config.instantiate import named
 from attnsvm.data import sample
 from attnsvm.training import train
+from tests.quick import quick, quick_rows
 
 STEPS = 200
 SHAPE = {"n": 5, "K": 3, "d": 4, "margin": 0.1, "trials": 3}
@@ -43,12 +44,12 @@ def muon_signum(parameters, lr, weight_decay, beta):
 
 OURS = {"signs": signs, "muon_signum": muon_signum}
 OURS["of_length_one"] = partial(signs, step=lambda G: G / G.norm(dim=(1, 2), keepdim=True))
-BATCHES = [
+BATCHES = quick(
+    {"batch": 2, "order_seed": 7},
     {},
     {"batch": 1, "order": "cyclic"},
-    {"batch": 2, "order_seed": 7},
     {"batch": 3, "order": "replacement"},
-]
+)
 DECAY = {"weight_decay": 0.02}
 RULES = [
     ("gd", {"lr": 0.5}, "SGD", {}),
@@ -114,13 +115,9 @@ def test_every_pass_takes_each_sample_once():
 
 
 @pytest.mark.parametrize("compiled", [True, False])
-def test_what_cannot_be_is_named(compiled):
+def test_a_batch_of_more_samples_than_there_are_is_refused(compiled):
     with pytest.raises(ConfigError, match=r"optimizer\.batch=6: must be <= n=5"):
         train(sample("classes", **SHAPE), "w", "adam", "log", batch=6, compiled=compiled)
-    growing = {"growth": 0.1, "weight_decay": 0.1}
-    for fields in (growing, {"lr": 2.0, "weight_decay": 0.6}):
-        with pytest.raises(ConfigError, match=r"weight_decay=0\.\d: must be"):
-            named("optimizer", "gd", **{"lr": 0.1, **fields})
 
 
 def test_a_zero_second_moment_without_eps_is_a_zero_step():
@@ -162,8 +159,8 @@ def orthogonalised(G, coefficients, steps, eps):
 
 
 @pytest.mark.parametrize("compiled", [True, False])
-@pytest.mark.parametrize("m", [None, 1, 2, 3])
-@pytest.mark.parametrize(("K", "d"), [(3, 4), (4, 4), (8, 4), (7, 3), (2, 6)])
+@pytest.mark.parametrize("m", quick(2, None, 1, 3, count=2))
+@pytest.mark.parametrize(("K", "d"), quick_rows((8, 4), (3, 4), (4, 4), (7, 3), (2, 6)))
 def test_muon_is_that_of_torch_on_weights_of_every_shape(K, d, m, compiled, monkeypatch):
     """W (K, d), or factors (K, m) and (d, m), without the zeros that make ours square."""
     monkeypatch.setattr(torch.optim._muon, "_zeropower_via_newtonschulz", orthogonalised)

@@ -1,4 +1,3 @@
-import dataclasses
 from types import SimpleNamespace
 
 import pytest
@@ -15,18 +14,6 @@ from attnsvm.selection import select_tokens
 from attnsvm.training import train
 from attnsvm.training.trajectory import TrainingStatus
 from tests.training.test_training import SMALL, draw, risk_of
-
-FIRST_ORDER = [
-    "normalized_gd",
-    "gd",
-    "polyak",
-    "momentum",
-    "adam",
-    "sign_gd",
-    "steepest",
-    "muon",
-    "mirror_descent",
-]
 
 
 def step(optimizer, V, g, log_scale=0.0, memory=None):
@@ -61,7 +48,7 @@ def test_published_normalisation_carries_eps():
     assert step(rule, torch.zeros_like(g), g).item() == -0.5
 
 
-@pytest.mark.parametrize("name", sorted(set(FIRST_ORDER) - {"polyak"}))
+@pytest.mark.parametrize("name", ["normalized_gd", "steepest", "muon", "mirror_descent", "adam"])
 def test_zero_gradient_is_a_zero_step(name):
     V = draw(2, 3, 3)
     moved = step(optimizer(name), V, torch.zeros_like(V))
@@ -83,7 +70,14 @@ def test_a_mirror_step_moves_the_dual_and_normalised_by_its_size_in_the_dual_nor
     torch.testing.assert_close(size, torch.full_like(size, 0.2))
 
 
-@pytest.mark.parametrize(("name", "fields"), [("adam", {"eps": 0.0}), ("muon", {})])
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("adam", {"eps": 0.0}),
+        ("muon", {}),
+        ("steepest", {"norm": "frobenius", "beta": 0.5, "nesterov": True}),
+    ],
+)
 @pytest.mark.parametrize("shape", [(4, 4), (6, 2)])
 def test_steps_are_blind_to_the_size_of_the_gradient(name, fields, shape):
     moved = []
@@ -138,14 +132,13 @@ def test_polyak_reaches_the_optimal_tokens_or_diverges():
     assert alone.W.equal(path.W[optimal])
 
 
-@pytest.mark.parametrize("head", ["linear", "relu", "mlp"])
-@pytest.mark.parametrize("name", ["gd", "normalized_gd", "adam"])
+@pytest.mark.parametrize(("head", "name"), [("linear", "normalized_gd"), ("mlp", "adam")])
 def test_head_and_attention_train_together(head, name):
     batch = sample(head=head, **SMALL)
+    fixed = train(batch, optimizer=name, steps=50, lr=0.05)
     batch.head.train = True
     path = train(batch, optimizer=name, steps=50, lr=0.05)
-    fixed = dataclasses.replace(batch, head=named("head", head))
-    assert (path.loss[:, -1] < train(fixed, optimizer=name, steps=50, lr=0.05).loss[:, -1]).all()
+    assert (path.loss[:, -1] < fixed.loss[:, -1]).all()
     for parameter, value in path.head_parameters.items():
         assert not value.equal(batch.head_parameters[parameter])
 
@@ -160,22 +153,15 @@ def moved(rule, V, G, log_scale=0.0, memory=None):
 
 
 @pytest.mark.processors
+@pytest.mark.parametrize("rank", [2, 3])
 @pytest.mark.parametrize("norm", NORMS)
-def test_a_step_has_the_size_lr_and_no_other_one_descends_more(norm):
+def test_a_step_has_the_size_lr_and_no_other_one_descends_more(norm, rank):
     """norm(S) = 1 and <G, S> = dual_norm(G)."""
-    V, G = draw(5, 4, 3), draw(5, 4, 3, seed=1)
+    V, G = draw(5, 4, 3), draw(5, 4, rank, seed=1) @ draw(5, rank, 3, seed=2)
     S = moved(optimizer("steepest", norm=norm, lr=0.25), V, G, log_scale=-1e5)
     size = norm_of(norm)
     torch.testing.assert_close(size.value(S), torch.full((5,), 0.25, dtype=torch.float64))
     torch.testing.assert_close((G * S).sum((1, 2)), 0.25 * size.dual.value(G))
-
-
-@pytest.mark.processors
-def test_spectral_steps_are_those_of_the_polar_factor_on_its_range():
-    G = draw(5, 4, 2) @ draw(5, 2, 4, seed=1)
-    U, _, Vh = torch.linalg.svd(G)
-    S = moved(optimizer("steepest", lr=1.0), torch.zeros_like(G), G, log_scale=-1e5)
-    torch.testing.assert_close(S, U[..., :2] @ Vh[:, :2])
 
 
 @pytest.mark.processors
@@ -187,20 +173,6 @@ def test_the_parameters_of_a_head_may_be_a_vector():
     )
     torch.testing.assert_close(spectral, g / g.norm(dim=1, keepdim=True))
     assert ((largest != 0).sum(1) == 1).all()
-
-
-@pytest.mark.processors
-@pytest.mark.parametrize("nesterov", [False, True])
-@pytest.mark.parametrize("shift", [0.0, -5e4])
-def test_momentum_is_the_weighted_sum_of_all_gradients_however_small(nesterov, shift):
-    rule = optimizer("steepest", norm="frobenius", beta=0.5, nesterov=nesterov, lr=1.0)
-    memory, V, M = {}, torch.zeros(2, 3, 3, dtype=torch.float64), 0.0
-    for k, log_scale in enumerate((0.0, -3.0, -1.0, -40.0, -2.0)):
-        G = draw(2, 3, 3, seed=k)
-        S = moved(rule, V, G, shift + log_scale, memory)
-        M = 0.5 * M + G * torch.e**log_scale
-        D = G * torch.e**log_scale + 0.5 * M if nesterov else M
-        torch.testing.assert_close(S, D / D.norm(dim=(1, 2), keepdim=True))
 
 
 @pytest.mark.processors

@@ -1,4 +1,3 @@
-import dataclasses
 import math
 
 import pytest
@@ -71,61 +70,31 @@ def test_a_path_that_stopped_short_of_a_minimiser_is_stalled():
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("rule", ["w", "kq"])
-def test_copies_of_a_token_leave_the_limit_of_the_path(rule):
-    """Token and copy share the attention; what is left to separate is the same without the copy."""
-    batch = sample("sphere", n=3, T=6, d=8, trials=10)
-    tokens = batch.scores().argmax(-1, keepdim=True)
-    copies = (tokens + 1) % 6
-    here, there = (at.unsqueeze(-1).expand(-1, -1, -1, 8) for at in (tokens, copies))
-    batch = dataclasses.replace(batch, X=batch.X.scatter(-2, there, batch.X.gather(-2, here)))
-    path = train(batch, rule, "regularization_path", radii=[10.0, 100.0, 1e3, 1e4, 3e4])
-    mask = batch.mask.scatter(-1, copies, False)
-    norm = "frobenius" if rule == "w" else "nuclear"
-    svm = solve_svm(batch.X, batch.Z, tokens[..., 0], norm=norm, mask=mask)
-    assert (path.softmax[:, -1].gather(-1, tokens) > 0.499).all((1, 2)).sum() >= 8
-    assert [str(status) for status in path.status()].count("unsaturated") >= 8
-    assert one_minus_correlation(path.W, svm.W).median() <= 1e-7
+@pytest.mark.parametrize("cone", [1.0, 10.0, 60.0])
+def test_a_local_path_stays_in_its_cone_and_goes_to_the_axis_if_its_tokens_are_local(cone):
+    """About tokens that are optimal but in the first sample.
 
-
-@pytest.fixture(scope="module")
-def about_others():
-    """Instances, tokens that are optimal but in the first sample, and which are locally optimal."""
+    At small radii the risk is least towards the optimal tokens, at the border of the cone.
+    """
     batch = sample("sphere", n=3, T=3, d=4, trials=40)
     tokens = batch.scores().argsort(-1)
     chosen = torch.cat([tokens[:, :1, -2], tokens[:, 1:, -1]], 1)
     solution = solve_svm(batch.X, batch.Z, chosen)
-    feasible = torch.tensor([status is SvmStatus.solved for status in solution.statuses])
-    kept = feasible.nonzero()[:, 0]
-    local = [verdict is True for verdict in runner_up_local(batch.take(kept))]
-    return batch.take(kept), chosen[kept], solution.W[kept], torch.tensor(local)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("cone", [1.0, 15.0, 60.0])
-def test_a_local_path_goes_to_the_axis_where_its_tokens_are_locally_optimal(about_others, cone):
-    batch, chosen, W_mm, local = about_others
+    solved = torch.tensor([status is SvmStatus.solved for status in solution.statuses])
+    batch, chosen, W_mm = batch.take(solved), chosen[solved], solution.W[solved]
+    local = torch.tensor([verdict is True for verdict in runner_up_local(batch)])
     assert 3 < local.sum() < len(local) - 3
     path = train(batch, "w", "regularization_path", init=W_mm, cone=cone)
-    statuses = [status is TrainingStatus.STALLED for status in path.status()]
-    assert torch.equal(torch.tensor(statuses), ~local)
+    stalled = [status is TrainingStatus.STALLED for status in path.status()]
+    assert torch.equal(torch.tensor(stalled), ~local)
     assert torch.equal(select_tokens(batch, path).selected[local], chosen[local])
-    apart = one_minus_correlation(path.W, W_mm)[local]
-    assert (apart < 1e-7).all()
-    assert (apart < (1 - math.cos(math.radians(cone))) / 1000).all()
-
-
-@pytest.mark.full
-def test_a_local_path_stays_in_its_cone(about_others):
-    """At small radii the risk is least towards the optimal tokens, at the border of the cone."""
-    batch, _, W_mm, _ = about_others
-    path = train(batch, "w", "regularization_path", init=W_mm, cone=10.0, radii=[1.0, 3.0])
     apart = one_minus_correlation(path.snapshots, W_mm[:, None])
-    bound = 1 - math.cos(math.radians(10))
+    bound = 1 - math.cos(math.radians(cone))
     assert (apart <= bound * (1 + 1e-9)).all()
     assert (apart[:, 1] > 0.9 * bound).any()
+    assert (apart[local, -1] < min(1e-7, bound / 1000)).all()
     whole = train(batch, "w", "regularization_path", init=W_mm, radii=[1.0, 3.0])
-    assert (one_minus_correlation(whole.W, W_mm) > bound).any()
+    assert (one_minus_correlation(whole.W, W_mm) > 1 - math.cos(math.radians(10))).any()
 
 
 @pytest.mark.parametrize(

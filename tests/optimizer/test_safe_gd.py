@@ -1,11 +1,9 @@
 """Steps that provably lower the risk: the bound of the curvature, the guarantee, the direction."""
 
-import math
-
 import pytest
 import torch
 
-from attnsvm import optimal_tokens, sample, train
+from attnsvm import sample, train
 from attnsvm.config.instantiate import named
 from attnsvm.optimizer import Step
 from tests.training.test_training import objective, ragged, risk_of
@@ -54,24 +52,6 @@ def test_the_curvature_along_a_step_is_below_the_bound(rule, m, loss, ridge):
             (slope,) = torch.autograd.grad(along(t).sum(), t, create_graph=True)
             (bend,) = torch.autograd.grad(slope.sum(), t)
             assert (bend <= -fall * (1 + 1e-9)).all()
-
-
-@pytest.mark.full
-@RULES
-def test_the_risk_falls_in_every_step_of_a_training(rule, m):
-    """L - L* without cancellation, also where it is far below the rounding errors of L.
-
-    Only at the optimal tokens: elsewhere L - L* tends to a positive number.
-    """
-    batch = sample(**SHAPE)
-    path = train(batch, rule, "safe_gd", m=m, init="small", steps=400, record_every=1)
-    best = path.log_softmax.argmax(-1).eq(optimal_tokens(batch)[0]).all(-1)
-    risk = risk_of(batch.take(best))
-    snapshots = path.take(best).snapshots.unbind(1)
-    excess = torch.stack([risk.log_excess(risk.forward((W,))) for W in snapshots], dim=1)
-    assert (excess.diff(dim=1) < 0).all()
-    assert len(excess) > 3
-    assert rule == "kq" or excess[:, -1].min() < math.log(1e-12)
 
 
 def test_nothing_to_attend_to_is_no_step():

@@ -83,21 +83,14 @@ def test_inner_products_are_kept_to_rounding(kind, scale):
 
 @pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS[2:5] + KINDS[6:])
-def test_training_selection_and_svm_are_those_of_many_dimensions(kind):
+def test_training_and_selection_are_those_of_many_dimensions(kind):
     batch = instances(kind)
     inside, basis = in_span(batch), span_basis(batch)
     small, path = (attnsvm.train(b, init="zero", steps=300) for b in (inside, batch))
     torch.testing.assert_close(basis @ small.W @ basis.mT, path.W, rtol=1e-9, atol=1e-11)
-    torch.testing.assert_close(small.softmax, path.softmax, rtol=0, atol=1e-11)
     torch.testing.assert_close(small.loss, path.loss, rtol=1e-12, atol=0)
     selected = attnsvm.select_tokens(batch, path).selected
     assert selected.equal(attnsvm.select_tokens(inside, small).selected)
-    here, there = (attnsvm.solve_svm(b.X, b.Z, selected) for b in (inside, batch))
-    assert list(here.status) == list(there.status)
-    solved = torch.tensor([str(status) == "solved" for status in there.status])
-    assert solved.any()
-    error = (basis @ here.W @ basis.mT - there.W)[solved].norm(dim=(1, 2))
-    assert (error <= 1e-11 * there.W[solved].norm(dim=(1, 2))).all()
 
 
 def test_a_head_without_projections_is_refused():

@@ -122,14 +122,13 @@ def test_snapshots_cover_first_and_last_step():
     torch.testing.assert_close(path.log_softmax.exp(), path.softmax[:, -1], rtol=1e-14, atol=0)
 
 
-def test_progress_counts_the_steps():
+@pytest.mark.parametrize(
+    ("compiled", "reported"), [(True, [0, 100, 120]), (False, [0, 50, 100, 120])]
+)
+def test_progress_counts_the_steps(compiled, reported):
     done = []
-    train(sample(**SMALL), steps=120, progress=done.append)
-    assert done == [0, 100, 120]
-    done.clear()
-    train(sample(**SMALL), steps=120, progress=done.append, compiled=False)
-    assert done == [0, 50, 100, 120]
-    train(sample(**SMALL), steps=2, progress=True)
+    train(sample(**SMALL), steps=120, progress=done.append, compiled=compiled)
+    assert done == reported
 
 
 @pytest.mark.parametrize(

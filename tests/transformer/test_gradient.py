@@ -94,20 +94,20 @@ def exact_size(matrix):
     return sqrt((matrix * matrix).sum())
 
 
-ALL = {"heads": 2, "values": "orthogonal", "mlp": 3, "readout": "mean", "trained": "all"}
-NETWORKS = [
+NETWORKS = quick(
+    {"heads": 2, "values": "orthogonal", "mlp": 3, "readout": "mean", "trained": "all"},
+    {"residual": False, "heads": 2, "values": "orthogonal", "readout": "every"},
+    {"layers": 3, "causal": True, "readout": "mean"},
     {"layers": 1, "residual": False},
     {},
     {"layers": 3, "residual": False},
-    {"layers": 3, "causal": True, "readout": "mean"},
     {"residual": False, "causal": True, "readout": "every"},
-    {"residual": False, "heads": 2, "values": "orthogonal", "readout": "every"},
     {"heads": 2, "values": "orthogonal"},
     {"layers": 3, "residual": False, "mlp": 3, "readout": "every"},
-    ALL,
     {"residual": False, "values": "orthogonal", "mlp": 2, "readout": "every", "trained": "all"},
     {"causal": True, "mlp": 3, "readout": "mean", "trained": "all"},
-]
+    count=3,
+)
 
 
 @pytest.mark.parametrize("norm", quick(1, 30, 250))

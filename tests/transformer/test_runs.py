@@ -113,37 +113,19 @@ def swapped_rows(f):
     f.trials.loc[[0, 2], names] = f.trials.loc[[2, 0], names].to_numpy()
 
 
-CELLS = {
-    "positions_seen": 2.5,
-    "flat": False,
-    "convergence": "not_local",
-    "attention_head": 1,
-    "one_minus_corr_frobenius": 1e-5,
-    "selected_since": 151.0,
-}
 FORGERIES = {
     "swapped layers": swapped_layers,
     "swapped rows": swapped_rows,
-    "mask": lambda f: f.array("mask", lambda mask: mask | True, 0),
-    "tokens": lambda f: f.array("X", lambda X: X + 1e-6, 2),
-    "risk": lambda f: f.cell("risk", lambda risk: risk * (1 + 1e-6), 7),
     "first risk": lambda f: f.curve("risk", 0, lambda risk: risk + 1e-6),
-    **{
-        name: lambda f, name=name, value=value: f.cell(name, value) for name, value in CELLS.items()
-    },
-    **{
-        part: lambda f, part=part: f.array(f"network_{part}", lambda V: 1.001 * V)
-        for part in ("W", "V", "M1", "M2", "head_v")
-    },
+    "positions_seen": lambda f: f.cell("positions_seen", 2.5),
+    "M1": lambda f: f.array("network_M1", lambda V: 1.001 * V),
 }
-JOINT = "V", "M1", "M2", "head_v"
-"""What only the second record has."""
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", FORGERIES)
 def test_a_forged_network_is_refused(name, request, tmp_path):
-    forged = request.getfixturevalue("joint" if name in JOINT else "forgery")
+    forged = request.getfixturevalue("joint" if name == "M1" else "forgery")
     FORGERIES[name](forged)
     assert refusal(forged.written(tmp_path))
 
@@ -151,16 +133,6 @@ def test_a_forged_network_is_refused(name, request, tmp_path):
 @pytest.mark.parametrize("record", quick("forgery", "joint"))
 def test_the_genuine_record_is_reproduced(record, request, tmp_path):
     assert prove(request.getfixturevalue(record).written(tmp_path), 3).reproduced == 3
-
-
-@pytest.mark.full
-def test_an_mlp_that_was_not_trained_is_found(joint, tmp_path):
-    """Hidden units of twice the size, with half the weight: the same network, bit for bit."""
-    for name, factor in (("network_M1", 2), ("network_M2", 0.5)):
-        joint.arrays[name] = factor * joint.arrays[name]
-    differing = refusal(joint.written(tmp_path))
-    assert "network_M1 differs" in differing
-    assert "network_M2 differs" in differing
 
 
 @pytest.mark.full
@@ -201,13 +173,5 @@ def test_layers_and_heads_are_never_pooled(folder):
     assert row_key(sweep.trials) == ["run", *KEY]
     assert not sweep.trials.duplicated(row_key(sweep.trials)).any()
     chart = sweep.chart("layer", "one_minus_corr_frobenius", estimator="median", status="all")
-    table = chart.table
-    assert table[["layer", "attention_head"]].to_numpy().tolist() == [
-        [layer, head] for head in range(2) for layer in range(2)
-    ]
-    own = sweep.trials.groupby(["attention_head", "layer"])["one_minus_corr_frobenius"].median()
-    np.testing.assert_allclose(table["median"], own)
-    curves = sweep.chart("step", "risk", status="all")
-    assert curves.table["used"].eq(3).all()
-    assert {"layer", "attention_head"} <= set(curves.table)
-    assert sum(sweep.statuses.values()) == 12
+    medians = sweep.trials.groupby(["attention_head", "layer"])["one_minus_corr_frobenius"].median()
+    np.testing.assert_allclose(chart.table["median"], medians)

@@ -207,26 +207,25 @@ LN2_LOW = 1.9082149292705877e-10
 @njit(inline="always")
 def exp(x: Any) -> Any:
     """Return e^x to one or two ulp for -708 < x <= 708; e^708 above, 0 below and for NaN."""
-    low, high = fill(-708.0), fill(708.0)
-    y = where(x > low, x, low)
-    y = where(high > y, y, high)
-    shifted = fma(y, fill(LOG2_E), fill(MAGIC))
-    k = shifted - fill(MAGIC)
-    r = fma(k, fill(-LN2_HIGH), y)
-    r = fma(k, fill(-LN2_LOW), r)
+    y = where(x > -708.0, x, -708.0)
+    y = where(y < 708.0, y, 708.0)
+    shifted = fma(y, LOG2_E, MAGIC)
+    k = shifted - MAGIC
+    r = fma(k, -LN2_HIGH, y)
+    r = fma(k, -LN2_LOW, r)
     # 1 + r + r^2 q, q of degree 11 by pairs: a third of the latency of Horner's rule
     r2 = r * r
     r4 = r2 * r2
-    q01 = fma(r, fill(1.0 / 6.0), fill(0.5))
-    q23 = fma(r, fill(1.0 / 120.0), fill(1.0 / 24.0))
-    q45 = fma(r, fill(1.0 / 5040.0), fill(1.0 / 720.0))
-    q67 = fma(r, fill(1.0 / 362880.0), fill(1.0 / 40320.0))
-    q89 = fma(r, fill(1.0 / 39916800.0), fill(1.0 / 3628800.0))
-    rest = fma(r, fill(1.0 / 6227020800.0), fill(1.0 / 479001600.0))
+    q01 = fma(r, 1 / 6, 1 / 2)
+    q23 = fma(r, 1 / 120, 1 / 24)
+    q45 = fma(r, 1 / 5040, 1 / 720)
+    q67 = fma(r, 1 / 362880, 1 / 40320)
+    q89 = fma(r, 1 / 39916800, 1 / 3628800)
+    rest = fma(r, 1 / 6227020800, 1 / 479001600)
     q = fma(r4, fma(r2, rest, q89), fma(r2, q67, q45))
     q = fma(r4, q, fma(r2, q23, q01))
-    p = fma(r2, q, r) + fill(1.0)
-    return where(x > low, p * power_of_two(shifted), 0.0)
+    p = fma(r2, q, r) + 1.0
+    return where(x > -708.0, p * power_of_two(shifted), 0.0)
 
 
 @njit(inline="always")
@@ -240,7 +239,7 @@ def _expm1_of_small(x: Any) -> Any:
     """Return x (1 + x/2 (1 + x/3 (1 + ...))) for |x| < 1/2."""
     p = fill(1.0)
     for count in range(17, 1, -1):
-        p = fma(p * x, fill(1.0 / count), fill(1.0))
+        p = fma(p * x, 1.0 / count, 1.0)
     return p * x
 
 
@@ -252,7 +251,7 @@ TINIEST = 2.2250738585072014e-308
 def split(x: Any) -> Any:
     """Return m and e of x = m 2^e > 0 with 1/2 <= m < 1."""
     small = x < TINIEST
-    normal = where(small, x * fill(2.0**54), x)
+    normal = where(small, x * 2.0**54, x)
     return mantissa(normal), exponent(normal) - where(small, 54, 0)
 
 
@@ -263,28 +262,26 @@ def logarithm(x: Any) -> Any:
     log m = f - f^2 / 2 + s (f^2 / 2 + R(s^2)) with f = m - 1, s = f / (2 + f), and the polynomial R
     of the C library fdlibm.
     """
-    zero, unit, half = fill(0.0), fill(1.0), fill(0.5)
     m, e = split(x)
-    low = where(m < 0.7071067811865476, unit, zero)
-    f, e = fma(low, m, m) - unit, e - low
-    s, square = f / (fill(2.0) + f), half * f * f
+    low = where(m < 0.7071067811865476, 1.0, 0.0)
+    f, e = fma(low, m, m) - 1.0, e - low
+    s, square = f / (2.0 + f), 0.5 * f * f
     z = s * s
-    p = fill(1.479819860511658591e-01)
-    p = fma(p, z, fill(1.531383769920937332e-01))
-    p = fma(p, z, fill(1.818357216161805012e-01))
-    p = fma(p, z, fill(2.222219843214978396e-01))
-    p = fma(p, z, fill(2.857142874366239149e-01))
-    p = fma(p, z, fill(3.999999999940941908e-01))
-    p = fma(p, z, fill(6.666666666666735130e-01))
-    rest = fma(s, square + z * p, e * fill(LN2_LOW))
-    value = fma(e, fill(LN2_HIGH), f - (square - rest))
-    value = where(x > zero, value, where(x == zero, -np.inf, np.nan))
+    p = fma(1.479819860511658591e-01, z, 1.531383769920937332e-01)
+    p = fma(p, z, 1.818357216161805012e-01)
+    p = fma(p, z, 2.222219843214978396e-01)
+    p = fma(p, z, 2.857142874366239149e-01)
+    p = fma(p, z, 3.999999999940941908e-01)
+    p = fma(p, z, 6.666666666666735130e-01)
+    rest = fma(s, square + z * p, e * LN2_LOW)
+    value = fma(e, LN2_HIGH, f - (square - rest))
+    value = where(x > 0.0, value, where(x == 0.0, -np.inf, np.nan))
     return where(x == np.inf, x, value)
 
 
 @njit(inline="always")
 def log1p(x: Any) -> Any:
     """Return log(1 + x) for x >= -1: the rounding of 1 + x cancels in log(u) / (u - 1)."""
-    u = fill(1.0) + x
-    rest = u - fill(1.0)
+    u = 1.0 + x
+    rest = u - 1.0
     return where(rest == 0.0, x, x * (logarithm(u) / rest))

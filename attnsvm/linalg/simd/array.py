@@ -1,8 +1,7 @@
 """Arrays whose entries are eight lanes: `A[i, j]`, rows and blocks as views, in compiled code.
 
 An array is an address and a shape, without a reference count: whoever calls compiled code keeps the
-memory alive. Indices do not count from the end, and are not checked, unless ATTNSVM_BOUNDS is 1 in
-the environment when code is compiled: then one that is out of bounds is an IndexError.
+memory alive. Indices do not count from the end, and are not checked.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from numba.core.errors import TypingError
 from numba.core.typing import signature, templates
 from numpy.typing import NDArray
 
-from attnsvm.linalg.jit import BOUNDS
 from attnsvm.linalg.simd.arithmetic import LANES, LANES_TYPE, VECTOR, Lanes
 
 INTEGER = ir.IntType(64)
@@ -150,13 +148,6 @@ class _View:
         first = self.builder.inttoptr(self.data, VECTOR.as_pointer())
         return self.builder.gep(first, [self.offset(indices)])
 
-    def check(self, inside: Any, axis: int) -> None:
-        """Raise IndexError where that is compiled in."""
-        if BOUNDS:
-            with self.builder.if_then(self.builder.not_(inside), likely=False):
-                message = f"index out of bounds on axis {axis} of {self.kind}"
-                self.context.call_conv.return_user_exc(self.builder, IndexError, (message,))
-
     def item(self, kind: Any, index: Any) -> Any:
         """Return indices of the first entry, and shape and strides of the axes that are kept."""
         builder, kinds, items = self.builder, (kind,), [index]
@@ -167,14 +158,11 @@ class _View:
             size, stride = self.shape[axis], self.strides[axis]
             if isinstance(item_kind, types.Integer):
                 value = self.context.cast(builder, value, item_kind, types.intp)
-                self.check(builder.icmp_unsigned("<", value, size), axis)
                 first.append(value)
                 continue
             cut = self.context.make_helper(builder, item_kind, value)
             whole = builder.icmp_signed("==", cut.stop, integer(2**63 - 1))
             stop = builder.select(whole, size, cut.stop)
-            self.check(builder.icmp_unsigned("<=", stop, size), axis)
-            self.check(builder.icmp_unsigned("<=", cut.start, stop), axis)
             count = builder.sub(stop, cut.start)
             if item_kind.has_step:
                 count = builder.sdiv(
@@ -273,8 +261,6 @@ def _set(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     entries = None
     if isinstance(source, LaneArrayType):
         entries = _View(context, builder, source, value)
-        for axis, sizes in enumerate(zip(shape, entries.shape, strict=True)):
-            array.check(builder.icmp_signed("==", *sizes), axis)
     with cgutils.loop_nest(builder, shape, INTEGER) as indices:
         entry = value if entries is None else builder.load(entries.pointer(indices), align=8)
         builder.store(entry, target.pointer(indices), align=8)
@@ -331,8 +317,6 @@ def reshaped(typingctx: Any, A: Any, shape: Any) -> Any:
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         array, sizes = _View(context, builder, A, args[0]), cgutils.unpack_tuple(builder, args[1])
-        enough = builder.icmp_signed("<=", _product(builder, sizes), _product(builder, array.shape))
-        array.check(enough, 0)
         return _made(context, builder, signature.return_type, array.data, sizes, [])
 
     return LaneArrayType(len(shape))(A, sizes), codegen

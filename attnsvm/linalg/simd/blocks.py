@@ -1,7 +1,7 @@
 """Batches of tensors as blocks of eight instances, the layout of compiled code, and back."""
 
 from collections import namedtuple
-from collections.abc import Iterable
+from itertools import chain
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +12,6 @@ from torch import Tensor
 from attnsvm.linalg.simd.arithmetic import LANES
 from attnsvm.linalg.simd.array import LaneArray, arrays
 
-Shapes = dict[str, tuple[int, ...]]
-
 
 class Workspace(tuple[LaneArray, ...]):
     """Work arrays of a thread by name, of a class that `workspace` returns."""
@@ -23,10 +21,22 @@ class Workspace(tuple[LaneArray, ...]):
         def __getattr__(self, name: str) -> LaneArray: ...
 
 
-def workspace(module: str, names: Iterable[str]) -> Any:
-    """Return the class `Work`, an attribute of the module, of work arrays with these names."""
+def workspace(module: str, shapes: dict[str, str]) -> Any:
+    """Return the class `Work`, an attribute of the module, of work arrays by their axes.
+
+    `shapes` has the names of arrays by the letters of their axes.
+    """
     make: Any = namedtuple
-    return arrays(make("Work", list(names), module=module))
+    return arrays(make("Work", " ".join(shapes.values()), module=module))
+
+
+def work_arrays(kind: Any, shapes: dict[str, str], lengths: dict[str, Any]) -> Any:
+    """Return the work arrays of a thread, of a class of `workspace`, by the lengths of axes."""
+    sizes = (
+        [tuple(lengths[axis] for axis in axes)] * len(names.split())
+        for axes, names in shapes.items()
+    )
+    return kind(*LaneArray.several(*chain.from_iterable(sizes)))
 
 
 def blocks_of(tensor: Tensor) -> LaneArray:

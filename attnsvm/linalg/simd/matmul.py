@@ -9,7 +9,7 @@ from numba import config, njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from attnsvm.linalg.jit import BOUNDS, subroutine
+from attnsvm.linalg.jit import subroutine
 from attnsvm.linalg.simd.arithmetic import LANES, VECTOR, fill, fma
 from attnsvm.linalg.simd.array import LaneArray, as_matrix, integer
 
@@ -78,10 +78,8 @@ def upper_T_matmul(C: LaneArray, R: LaneArray, A: LaneArray, upper: bool) -> Non
 def _operands(C: LaneArray, A: LaneArray, B: LaneArray) -> Any:
     """Return address and strides of each of C = A B, and rows, columns, inner."""
     c, down, right, rows, columns = as_matrix(C)
-    a, a_row, a_inner, a_rows, inner = as_matrix(A)
-    b, b_inner, b_column, b_rows, b_columns = as_matrix(B)
-    if BOUNDS and (rows != a_rows or columns != b_columns or inner != b_rows):
-        raise IndexError("C = A B: shapes do not match")
+    a, a_row, a_inner, _, inner = as_matrix(A)
+    b, b_inner, b_column, _, _ = as_matrix(B)
     return c, down, right, a, a_row, a_inner, b, b_inner, b_column, rows, columns, inner
 
 
@@ -102,21 +100,10 @@ def _tiled(operands: Any, onto: bool) -> None:
         wide, i = _part(columns - j, COLUMNS), 0
         while i < rows:
             high = _part(rows - i, ROWS_OF_ONE if wide == 1 else ROWS)
-            _tile(
-                _at(c, i * down + j * right),
-                down,
-                right,
-                _at(a, i * a_row),
-                a_row,
-                a_inner,
-                _at(b, j * b_column),
-                b_inner,
-                b_column,
-                onto,
-                high,
-                wide,
-                inner,
-            )
+            C = _at(c, i * down + j * right), down, right
+            A = _at(a, i * a_row), a_row, a_inner
+            B = _at(b, j * b_column), b_inner, b_column
+            _tile((*C, *A, *B), onto, high, wide, inner)
             i += high
         j += wide
 
@@ -136,13 +123,15 @@ def _part(rest: int, most: int) -> int:
 
 
 @intrinsic
-def _tile(  # type: ignore[no-untyped-def]  # numba compares signatures
-    typingctx, c, down, right, a, a_row, a_inner, b, b_inner, b_column, onto, rows, columns, inner
-):
-    """Write one tile of C = A B, or C + A B, with all chains of multiply-adds interleaved."""
+def _tile(typingctx, places, onto, rows, columns, inner):  # type: ignore[no-untyped-def]
+    """Write one tile of C = A B, or C + A B, with all chains of multiply-adds interleaved.
+
+    `places` are address and strides of the tile's part of C, A and B.
+    """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        *places, onto, rows, columns, inner = args
+        packed, onto, rows, columns, inner = args
+        places = cgutils.unpack_tuple(builder, packed)
         end = builder.append_basic_block("written")
         choice = builder.switch(builder.add(builder.mul(columns, integer(64)), rows), end)
         for width in range(1, COLUMNS + 1):
@@ -155,7 +144,7 @@ def _tile(  # type: ignore[no-untyped-def]  # numba compares signatures
         builder.position_at_end(end)
         return context.get_dummy_value()
 
-    return types.void(*[types.intp] * 9, types.boolean, *[types.intp] * 3), codegen
+    return types.void(types.UniTuple(types.intp, 9), types.boolean, *[types.intp] * 3), codegen
 
 
 def _write_tile(builder: Any, places: Any, onto: Any, rows: int, columns: int, inner: Any) -> None:

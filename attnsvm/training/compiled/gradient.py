@@ -12,9 +12,10 @@ from numba import njit
 
 from attnsvm.head import feature
 from attnsvm.linalg.jit import inlined
+from attnsvm.linalg.simd import blocks
 from attnsvm.linalg.simd.arithmetic import any_lane, exp, fill, fma, maximum, minimum, where
 from attnsvm.linalg.simd.array import LaneArray, arrays
-from attnsvm.linalg.simd.blocks import Shapes, Workspace, workspace
+from attnsvm.linalg.simd.blocks import Workspace, workspace
 from attnsvm.linalg.simd.matmul import matmul_inline, rescale
 from attnsvm.loss import slope
 from attnsvm.optimizer.base import Rule
@@ -63,36 +64,42 @@ class Instance(NamedTuple):
     weights: LaneArray
 
 
-def shapes_of_work(n: int, T: int, r: int, c: int, k: int, m: int, columns: int) -> Shapes:
-    """Return the shape of each work array, of K and Q with m columns in their span (0: W).
+SHAPES = {
+    "nT": "logits E",
+    "T": "C",
+    "n": "top second big inverse margin size",
+    "nk": "w best",
+    "nr": "U P",
+    "nm": "A B",
+    "cr": "W",
+    "rm": "G",
+    "ch": "H",
+    "g": "copy moved",
+    "ss": "right",
+    "s": "sigma",
+    "p": "product",
+}
+"""The work arrays by their axes.
 
-    `columns` are those of W or of K and Q as given.
-    """
-    largest, least = max(r, c) * (m or r), min(max(r, c), m or r)
-    samples = dict.fromkeys(("top", "second", "big", "inverse", "margin", "size"), (n,))
-    return {
-        # E becomes q; C is E (C - C_top)
-        **dict.fromkeys(("logits", "E"), (n, T)),
-        "C": (T,),
-        **samples,
-        **dict.fromkeys(("w", "best"), (n, k)),
-        **dict.fromkeys(("U", "P"), (n, r)),
-        # K^T P, Q^T z, Q K^T, and the gradients in K, and in V or Q
-        **dict.fromkeys(("A", "B"), (n, m)),
-        "W": (c, r),
-        "G": (r, m),
-        "H": (c, m or r),
-        # a copy of a gradient, its right singular vectors and singular values
-        "copy": (largest,),
-        "right": (least * least,),
-        "sigma": (least,),
-        # for a snapshot: a difference of coordinates and its product with one basis
-        "moved": (largest,),
-        "product": (max(r, c) * columns,),
-    }
+Axes are n, T; r and c of X and R in `Instance`; k features; m columns of K and Q in their span, 0:
+W is trained; h is m, or r for W; a gradient has at most g entries and s singular values, a product
+at most p entries.
+
+E becomes q, and C is E (C - C_top); A and B are K^T P and Q^T z, W is Q K^T, G and H the gradients
+in K, and in V or Q; `copy` is one of a gradient, with its right singular vectors and singular
+values `sigma`; for a snapshot, `moved` is a difference of coordinates and `product` that with one
+basis.
+"""
+
+Work = workspace(__name__, SHAPES)
 
 
-Work = workspace(__name__, shapes_of_work(*[1] * 7))
+def work_arrays(n: int, T: int, r: int, c: int, k: int, m: int, columns: int) -> Any:
+    """Return the work arrays of a thread; `columns` are those of W, or of K and Q as given."""
+    h, largest = m or r, max(r, c)
+    further = {"h": h, "g": largest * h, "s": min(largest, h), "p": largest * columns}
+    lengths = {"n": n, "T": T, "r": r, "c": c, "k": k, "m": m, **further}
+    return blocks.work_arrays(Work, SHAPES, lengths)
 
 
 @njit(inline="always")
@@ -308,7 +315,7 @@ def gradient(
     scale = fill(-np.inf)
     for i in range(n):
         if some and weights[i] == 0:
-            work.size[i] = fill(-np.inf)
+            work.size[i] = -np.inf
         scale = maximum(work.size[i], scale)
     shift = where(scale > -np.inf, scale, 0)
     for i in range(n):

@@ -24,7 +24,7 @@ from attnsvm.optimizer.gradient_descent import ADAM
 from attnsvm.optimizer.steepest import HYBRID, L1, MAX
 from attnsvm.parameterization import KQ, Variables, W
 from attnsvm.problem import ProblemBatch
-from attnsvm.training.compiled.gradient import Instance, Update, Work, shapes_of_work
+from attnsvm.training.compiled.gradient import Instance, Update, work_arrays
 from attnsvm.training.compiled.steps import Kept, Variable, take_steps
 from attnsvm.training.schedule import BlockSteps, Stretch
 from attnsvm.training.trajectory import SnapshotRecorder
@@ -198,8 +198,7 @@ class _Loop(BlockSteps):
     def take(self, first: int, last: int, plan: Any, stops: Any) -> list[Tensor]:
         """Take the steps of some blocks; return what is kept at the stops."""
         (_, n, T, r), (_, c, _) = self.data.X.shape, self.data.R.shape
-        sizes = n, T, r, c, self.data.F.shape[-1], self.m, self.columns
-        work = Work(*LaneArray.several(*shapes_of_work(*sizes).values()))
+        work = work_arrays(n, T, r, c, self.data.F.shape[-1], self.m, self.columns)
         of_factors = self.K.start.shape[1:] if self.m else (0, 0)
         shapes_kept = of_factors, of_factors, (self.d, self.d), (self.n, self.T), (self.n,)
         here = len(stops), last - first

@@ -141,7 +141,7 @@ def _factors(scale: Any, log_ridge: float) -> Any:
     """Return a common log-scale, the factor of the risk's and that of the ridge's gradient."""
     if log_ridge == -np.inf:
         return scale, fill(1.0), fill(0.0)
-    common = maximum(scale, fill(log_ridge))
+    common = maximum(scale, log_ridge)
     return common, exp(scale - common), exp(log_ridge - common)
 
 
@@ -174,7 +174,7 @@ def _descend(
     )
     kept = 1 - decay
     if update.decays:
-        rescale(v, fill(kept))
+        rescale(v, kept)
     if factor > 0:
         share[0] *= kept
         add(v, g, -eta * factor)

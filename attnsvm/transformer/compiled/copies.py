@@ -160,7 +160,7 @@ def _compare_pair(
     if sizes.width > 0:
         a, b = work.hidden[layer, i, p], work.hidden[layer, i, q]
         rise, added = work.part[: sizes.width], work.back.flat[:d]
-        _expand_difference(exact, a, b, data.M1[layer], data.M2[layer], rise, added)
+        _expand_difference(exact, a, b, data.M1[layer, 0], data.M2[layer, 0], rise, added)
         normalize(exact)
 
 
@@ -247,16 +247,14 @@ def change_of_attention(
         moved = change[j] * exp(e) - log_mass
         larger = maximum(l_p, l_q)
         far = inverse_p * exp(l_p - larger) - inverse_q * exp(l_q - larger)
-        near = (abs(moved) < 1) & (abs(log_mass) < 1)
+        both = (l_p > none) & (l_q > none)
+        near = both & (abs(moved) < 1) & (abs(log_mass) < 1)
         value = where(near, inverse_q * expm1(moved), far)
         exponent = where(near, l_q, larger)
         scale = maximum(e, mean_size)
         first = change[j] * exp(e - scale) - mean * exp(mean_size - scale)
-        value = where(small, inverse_q * first, value)
-        exponent = where(small, l_q + scale, exponent)
-        outside = (l_p == none) | (l_q == none)
-        only = where(l_q == none, inverse_p, -inverse_q)
-        value, exponent = where(outside, only, value), where(outside, larger, exponent)
+        value = where(both & small, inverse_q * first, value)
+        exponent = where(both & small, l_q + scale, exponent)
         factors[j], exponents[j] = value, where(value == 0, none, exponent)
 
 
@@ -353,7 +351,7 @@ def _expand_difference(
     entries as hidden units and as the rows.
     """
     d = len(added)
-    grown = exp(-maximum(exact[d], fill(NEAR_COPIES)))
+    grown = exp(-maximum(exact[d], NEAR_COPIES))
     matmul(rise, M1.T, exact[:d])
     for j in range(len(a)):
         crossed = where(exact[d] > NEAR_COPIES, (a[j] - b[j]) * grown, where(a[j] > 0, rise[j], 0))

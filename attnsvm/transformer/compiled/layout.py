@@ -6,21 +6,27 @@ import numpy as np
 from numba import njit
 
 from attnsvm.linalg.jit import subroutine
+from attnsvm.linalg.simd import blocks
 from attnsvm.linalg.simd.arithmetic import any_lane, exp, fill, logarithm, maximum, where
 from attnsvm.linalg.simd.array import LaneArray, arrays
-from attnsvm.linalg.simd.blocks import Shapes, workspace
+from attnsvm.linalg.simd.blocks import workspace
 from attnsvm.linalg.simd.matmul import rescale
 
 FIRST, MEAN, EVERY = 0, 1, 2
 """Codes of the readouts."""
 
 
+VALUES, MLP, HEAD = 2, 3, 5
+"""Places of values, M1 and the head in `Sizes.rates`."""
+
+
 class Sizes(NamedTuple):
     """n, T, d, layers L, heads H, projections of the head k, columns of K and Q m (0: W).
 
     `width` is that of the MLPs (0: none). Whether there is a residual connection and whether values
-    are matrices; whether values, MLPs and head are trained, and at which rate; codes of readout
-    and loss; the target of the squared loss; whether the adjoints of the last rows are given.
+    are matrices; steps of W or K, Q, V, M1, M2 and F as shares of eta (0: not trained); codes of
+    readout and loss; the target of the squared loss; whether the adjoints of the last rows are
+    given.
     """
 
     n: int
@@ -33,19 +39,11 @@ class Sizes(NamedTuple):
     width: int
     residual: bool
     values: bool
-    train_values: bool
-    train_mlp: bool
-    train_head: bool
-    rate: float
+    rates: tuple[float, ...]
     readout: int
     loss: int
     target: float
     with_adjoints: bool
-
-    @property
-    def samples(self) -> tuple[int, int]:
-        """Sequences, and rows of each that the head reads, or one mean."""
-        return self.n, self.T if self.readout == EVERY else 1
 
 
 @arrays
@@ -53,9 +51,9 @@ class Data(NamedTuple):
     """What is given: of all blocks, with an axis more in front but for `kinds`, or of one block.
 
     Tokens X (n, T, d), admissible keys as bias (n, T, T) of 0 and -inf, values V (L, H, d, d), MLPs
-    M1 (L, d, width) and M2 (L, width, d), which are empty where there are none, projections of the
-    head F (d, k), alpha, beta and rho of each projection `kinds` (3, k), labels Y and weights
-    -Y / count (n, 1) or (n, T). V, M1, M2 and F are updated where they are trained.
+    M1 (L, 1, d, width) and M2 (L, 1, width, d), which are empty where there are none, projections
+    of the head F (1, 1, d, k), alpha, beta and rho of each projection `kinds` (3, k), labels Y and
+    weights -Y / count (n, 1) or (n, T). V, M1, M2 and F are updated where they are trained.
     """
 
     X: LaneArray
@@ -69,65 +67,63 @@ class Data(NamedTuple):
     weights: LaneArray
 
 
-def shapes_of_work(sizes: Sizes) -> Shapes:
-    """Return the shape of each work array, for networks of these sizes."""
-    n, T, d, L, H, k, m, width = sizes[:8]
-    samples, mlps = sizes.samples, L if width else 0
-    return {
-        # of every layer: rows; logits less the largest, attention, 1 / sum e^logit, the index of
-        # the top token, the lowest logit, and U = W x, of every head and row
-        "x": (L + 1, n, T, d),
-        **dict.fromkeys(("logits", "s"), (L, H, n, T, T)),
-        **dict.fromkeys(("inverse", "top", "lowest"), (L, H, n, T)),
-        "U": (L, H, n, T, d),
-        # bounds on differences that rounded rows give; differences of a layer's rows p < q that are
-        # near each other, times e^apart, and whether a sequence has some; x_t - x_top = away e^size
-        # of a row; rows before the MLP and its hidden units
-        "heights": (T,),
-        "pairs": (L, n, T, T, d),
-        "apart": (L, n, T, T),
-        "copies": (L, n),
-        **dict.fromkeys(("away", "other_away"), (T, d)),
-        **dict.fromkeys(("size", "other_size"), (T,)),
-        "mixed": (mlps, n, T, d),
-        "hidden": (mlps, n, T, width),
-        # backwards, of every layer: r, P e^P_exponent, gradients; W of K and Q, and the gradients
-        # of one K and Q
-        **dict.fromkeys(("P", "r"), (L, H, n, T, d)),
-        "P_exponent": (L, H, n, T),
-        "r_exponent": (L, n, T),
-        **dict.fromkeys(("W", "dW", "dV"), (L, H, d, d)),
-        **dict.fromkeys(("dK", "dQ"), (d, m)),
-        "dM1": (mlps, d, width),
-        "dM2": (mlps, width, d),
-        "dF": (d, k),
-        # of the layer at hand: adjoints g e^c, twice, W^T P, adjoints of the hidden units; of a
-        # sequence q e^q_exponent
-        **dict.fromkeys(("g", "g_below", "back"), (n, T, d)),
-        **dict.fromkeys(("c", "c_below"), (n, T)),
-        "active": (n, T, width),
-        **dict.fromkeys(("q", "q_exponent"), (H, T, T)),
-        "square": (T, T),
-        "other_P": (H, T, d),
-        "other_exponent": (H, T),
-        **dict.fromkeys(("rows", "more_rows"), (T, d)),
-        # what the head reads, and its slope w e^w_exponent in each projection
-        "read": (*samples, d),
-        "w": (*samples, k),
-        "w_exponent": samples,
-        # of a difference of two rows, vectors with their exponent behind them, and further entries
-        **dict.fromkeys(("pair", "exact", "mean", "total"), (d + 1,)),
-        **dict.fromkeys(("part", "exponents"), (max(T, d + 1, width),)),
-    }
+SHAPES = {
+    "rnTd": "x",
+    "LHnTT": "logits s",
+    "LHnT": "inverse top lowest P_exponent",
+    "LHnTd": "U P r",
+    "LnTTd": "pairs",
+    "LnTT": "apart",
+    "Ln": "copies",
+    "T": "heights size other_size",
+    "Td": "away other_away rows more_rows",
+    "MnTd": "mixed",
+    "MnTw": "hidden",
+    "LnT": "r_exponent",
+    "LHdd": "W dW dV",
+    "LHdm": "dK dQ",
+    "M1dw": "dM1",
+    "M1wd": "dM2",
+    "11dk": "dF",
+    "nTd": "g g_below back",
+    "nT": "c c_below",
+    "nTw": "active",
+    "HTT": "q q_exponent",
+    "TT": "square",
+    "HTd": "other_P",
+    "HT": "other_exponent",
+    "npd": "read",
+    "npk": "w",
+    "np": "w_exponent",
+    "v": "pair exact mean total",
+    "l": "part exponents",
+}
+"""The work arrays by their axes.
 
+Axes are the letters of `Sizes` (w: width); r the L + 1 inputs and outputs of layers, M the layers
+with an MLP, p the rows of a sequence that the head reads, v a vector and its exponent, l the
+longest of the vectors.
 
-_ones: Any = [1] * len(Sizes._fields)
-Work = workspace(__name__, shapes_of_work(Sizes(*_ones)))
+Of every layer: its input and output x; logits less the largest, attention s, 1 / sum e^logit, the
+index of the top token, the lowest logit, and U = W x, of every head and row; `heights`, bounds on
+differences that rounded rows give; `pairs`, differences of rows p < q that are near each other,
+times e^apart, and whether a sequence has some, `copies`; x_t - x_top = away e^size of a row; rows
+before the MLP, `mixed`, and its hidden units; backwards r, P e^P_exponent and gradients; W of K and
+Q. Of the layer at hand: adjoints g e^c, twice, W^T P at `back`, adjoints of the `active` hidden
+units; of a sequence q e^q_exponent. What the head has `read`, and its slope w e^w_exponent in each
+projection. Of a difference of two rows: vectors with their exponent behind them, further entries.
+"""
+
+Work = workspace(__name__, SHAPES)
 
 
 def work_arrays(sizes: Sizes) -> Any:
     """Return the work arrays of a thread."""
-    return Work(*LaneArray.several(*shapes_of_work(sizes).values()))
+    d, L, width = sizes.d, sizes.L, sizes.width
+    lengths = {**sizes._asdict(), "1": 1, "w": width, "r": L + 1, "M": L if width else 0}
+    lengths |= {"p": sizes.T if sizes.readout == EVERY else 1}
+    lengths |= {"v": d + 1, "l": max(sizes.T, d + 1, width)}
+    return blocks.work_arrays(Work, SHAPES, lengths)
 
 
 @njit(inline="always")

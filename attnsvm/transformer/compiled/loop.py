@@ -28,6 +28,9 @@ from attnsvm.linalg.simd.matmul import add, inner, matmul, rescale
 from attnsvm.optimizer.base import TINY
 from attnsvm.transformer.compiled.copies import begin
 from attnsvm.transformer.compiled.layout import (
+    HEAD,
+    MLP,
+    VALUES,
     Data,
     Sizes,
     attending,
@@ -100,13 +103,15 @@ def _differentiate(data: Data, work: Workspace, sizes: Sizes, W: LaneArray) -> N
         R = queries(sizes, layer)
         if sizes.width > 0:
             hidden, active = work.hidden[layer], attending(work.active, R)
-            if sizes.train_mlp:
-                matmul(work.dM2[layer], attending(hidden, R).T, _weighed(work, R, hidden))
-            through_mlp(work.g, work.active, hidden, work.back, data.M1[layer], data.M2[layer], R)
-            if sizes.train_mlp:
+            M1, M2, is_trained = data.M1[layer, 0], data.M2[layer, 0], sizes.rates[MLP] > 0
+            if is_trained:
+                weighed = _weighed(work, R, hidden)
+                matmul(work.dM2[layer, 0], attending(hidden, R).T, weighed)
+            through_mlp(work.g, work.active, hidden, work.back, M1, M2, R)
+            if is_trained:
                 _weigh(active, active, _exponents_of(work.c, R), active)
-                matmul(work.dM1[layer], attending(work.mixed[layer], R).T, active)
-        if sizes.train_values:
+                matmul(work.dM1[layer, 0], attending(work.mixed[layer], R).T, active)
+        if sizes.rates[VALUES] > 0:
             _in_values(work, sizes, layer, R)
         backward(data, work, sizes, W, layer)
         for h in range(sizes.H):
@@ -126,32 +131,27 @@ def _descend(V: LaneArray, G: LaneArray, eta: float) -> None:
     size = largest_entry(g)
     ordinary = (size > SQUARABLE) & (size < 1 / SQUARABLE)
     if any_lane(~ordinary):
-        rescale(g, where(ordinary, 1, 1 / maximum(size, fill(TINY))))
+        rescale(g, where(ordinary, 1, 1 / maximum(size, TINY)))
     add(V.flat, g, -eta / (sqrt(inner(g, g)) + TINY))
 
 
 @subroutine
 def _descend_all(data: Data, work: Workspace, sizes: Sizes, variables: Any, eta: float) -> None:
     """Move every trained matrix along its own normalised gradient."""
-    first, second = variables
-    slow = sizes.rate * eta
-    if sizes.train_head:
-        _descend(data.F, work.dF, slow)
-    for layer in range(sizes.L):
-        if sizes.train_mlp:
-            _descend(data.M1[layer], work.dM1[layer], slow)
-            _descend(data.M2[layer], work.dM2[layer], slow)
-        for h in range(sizes.H):
-            G, K, Q = work.dW[layer, h], first[layer, h], second[layer, h]
-            if sizes.m == 0:
-                _descend(K, G, eta)
-            else:
-                matmul(work.dK, G, Q)
-                matmul(work.dQ, G.T, K)
-                _descend(K, work.dK, eta)
-                _descend(Q, work.dQ, eta)
-            if sizes.train_values:
-                _descend(data.V[layer, h], work.dV[layer, h], slow)
+    (first, second), G = variables, work.dW
+    if sizes.m > 0:
+        for layer in range(sizes.L):
+            for h in range(sizes.H):
+                matmul(work.dK[layer, h], G[layer, h], second[layer, h])
+                matmul(work.dQ[layer, h], G[layer, h].T, first[layer, h])
+        G = work.dK
+    parts = first, second, data.V, data.M1, data.M2, data.F
+    gradients = G, work.dQ, work.dV, work.dM1, work.dM2, work.dF
+    for k in range(len(parts)):
+        part, G = parts[k], gradients[k]
+        for layer in range(part.shape[0] if sizes.rates[k] > 0 else 0):
+            for h in range(part.shape[1]):
+                _descend(part[layer, h], G[layer, h], sizes.rates[k] * eta)
 
 
 @subroutine
@@ -200,9 +200,9 @@ def descend_layers(
             forward(here, work, sizes, W)
             if not sizes.with_adjoints:
                 readout(here, work, sizes)
-            if sizes.train_head and not sizes.with_adjoints:
+            if sizes.rates[HEAD] > 0 and not sizes.with_adjoints:
                 _weigh(work.w.rows, work.w.rows, work.w_exponent.flat, work.read.rows)
-                matmul(work.dF, work.read.rows.T, work.w.rows)
+                matmul(work.dF[0, 0], work.read.rows.T, work.w.rows)
             _differentiate(here, work, sizes, W)
             if not sizes.with_adjoints:
                 _descend_all(here, work, sizes, of_block, etas[step])

@@ -41,7 +41,7 @@ def forward(data: Data, work: Workspace, sizes: Sizes, W: LaneArray) -> None:
         for i in range(sizes.n):
             _mix(data, work, sizes, layer, i, R)
         if sizes.width > 0:
-            hidden, M1, M2 = work.hidden[layer], data.M1[layer], data.M2[layer]
+            hidden, M1, M2 = work.hidden[layer], data.M1[layer, 0], data.M2[layer, 0]
             expand(above, work.mixed[layer], hidden, M1, M2, R)
         for i in range(sizes.n if layer < sizes.L - 1 else 0):
             near = find_near(above[i], work.heights, work.apart[layer + 1, i])
@@ -122,7 +122,7 @@ def add_residual(out: LaneArray, y: LaneArray, added: LaneArray) -> None:
 def readout(data: Data, work: Workspace, sizes: Sizes) -> None:
     """Write the adjoints of the last rows and their exponents, and what the head reads."""
     T, d, k = sizes.T, sizes.d, sizes.k
-    last, g, c, F = work.x[sizes.L], work.g, work.c, data.F
+    last, g, c, F = work.x[sizes.L], work.g, work.c, data.F[0, 0]
     n, count = data.Y.shape
     share = 1.0 / T if sizes.readout == MEAN else 1.0
     for i in range(n):
