@@ -20,7 +20,7 @@ from .svm import solve_gen_svm as solve_gen_svm
 from .svm import solve_least_norm as solve_least_norm
 from .svm import solve_rank_constrained as solve_rank_constrained
 from .svm import solve_svm as solve_svm
-from .sweeps.loaded import load as load
+from .sweeps.aggregate import load as load
 from .theory.comparison import margin_gap as margin_gap
 from .theory.comparison import svmeq as svmeq
 from .training import Trajectory as Trajectory

@@ -21,6 +21,7 @@ from attnsvm.record import RUN_FILE, write_atomically
 from attnsvm.sweeps import aggregate, style
 from attnsvm.sweeps.cells import CellAxes
 from attnsvm.sweeps.figures import Drawing, figure_module
+from attnsvm.sweeps.loaded import LoadedSweep
 
 DOCS = Path(__file__).parent
 ABOUT = "about.json"
@@ -30,7 +31,7 @@ SIZE_LIMIT_BYTES = 200_000
 """Largest width and size of a small copy, and the numbers of colours that are tried for it."""
 
 
-def write_tables(frames: aggregate.SweepFrames, folder: Path) -> None:
+def write_tables(frames: LoadedSweep, folder: Path) -> None:
     """Write the tables of a sweep's figures into `folder`, instead of those that are there."""
     tables = figure_module(frames.name).tables(frames)
     folder.mkdir(parents=True, exist_ok=True)
@@ -40,18 +41,16 @@ def write_tables(frames: aggregate.SweepFrames, folder: Path) -> None:
     for path in folder.glob("*.parquet"):
         if path.stem not in tables:
             path.unlink()
-    columns = {str(name) for table in tables.values() for name in table}
-    typed = {name: field for name, field in frames.axes.typed.items() if name in columns}
     done, records = sorted(frames.finished["run"]), sha256()
     for run in done:
         records.update((frames.folders[run] / RUN_FILE).read_bytes())
     about = {
         "sweep": frames.name,
         "runs": len(done),
-        "instances": len(frames.trials),
+        "instances": len(frames.rows),
         "records": records.hexdigest(),
         "remarks": [frames.not_shown],
-        "axes": dataclasses.asdict(dataclasses.replace(frames.axes, typed=typed)),
+        "axes": dataclasses.asdict(frames.cells),
     }
     write_atomically(folder / ABOUT, f"{json.dumps(about, indent=1, sort_keys=True)}\n".encode())
 
@@ -100,6 +99,6 @@ def small_png(picture: bytes) -> bytes:
 
 if __name__ == "__main__":
     for name in sys.argv[1:]:
-        write_tables(aggregate.load(Path("multirun") / name), DOCS / "tables" / name)
+        write_tables(aggregate.read_sweep(Path("multirun") / name), DOCS / "tables" / name)
         if (copy := DOCS / "figures" / f"{name}.png").exists():
             write_atomically(copy, draw(DOCS / "tables" / name, name))

@@ -1,9 +1,10 @@
-"""From a folder of runs to tidy frames: the recorded instances, and the state of every run."""
+"""`attnsvm.load`: from folders of runs to the tidy tables of `LoadedSweep`."""
 
-import dataclasses
+import logging
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -13,141 +14,47 @@ import pyarrow as pa
 
 from attnsvm import record
 from attnsvm.config.identity import recorded_fields
-from attnsvm.config.words import MEANINGS
 from attnsvm.display.pace import each
+from attnsvm.record import one_line
 from attnsvm.record.folder import read_tables
 
 from . import cells
-from .cells import disagreements, first_rows, unrecorded
+from .cells import disagreements, first_rows
+from .loaded import LoadedSweep
 
 PROVENANCE = ("device", "version", "git_revision", "code", "python")
 """Fields of `run.json` that say what made the record."""
 
 
-HIDDEN = ("unreadable", "other_version", "other_run", "too_large")
-"""States of runs whose record may be whole: their instances can be shown at another time."""
+log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class SweepFrames:
-    """The content of a sweep's folder.
+def load(*paths: str | PathLike[str]) -> LoadedSweep:
+    """Return the runs of folders: each of a sweep or of a single run; several as one sweep.
 
-    Attributes
+    How many runs have no rows, and why, is logged as a warning; `left_out` lists them.
+
+    Parameters
     ----------
-    name, question : str
-        The experiment and what it asks; "" for an ad-hoc sweep.
-    directory : Path
-        The sweep's folder; the first one, if there are several.
-    runs : DataFrame
-        One row per run: run (folder name), state (see `attnsvm.record.STATES`), reason, the
-        fields of its config, counts, timings and provenance.
-    trials : DataFrame
-        The tables of all runs that are done, every instance of a cell once, each row with its run
-        and the fields of the run's config.
-    history : DataFrame
-        The histories of these instances, each row with its run and the axes. `run` is
-        categorical, and so are all words and axes: one or two bytes per row.
-    axes : CellAxes
-        The config fields in which the runs differ, also those without a record; then layer and
-        head of attention, where rows differ in them.
-    typed, folders : mapping
-        The columns that are fields of the config -> these as users type them; run -> its folder.
-    command : str
-        The command that began the sweep, as a shell takes it; "" if it is not known.
-    elsewhere : int
-        Number of records in the folder that are not in the present plan.
-    repeated, disagreeing : int
-        Number of rows that hold an instance of the same cell again and were left out; how many of
-        them hold other results than the one that is kept.
+    *paths : str or path
+        The folders.
+
+    Raises
+    ------
+    FileNotFoundError
+        If a folder does not exist or holds neither a plan nor a record.
+    TypeError
+        Without a folder.
     """
-
-    name: str
-    directory: Path
-    runs: pd.DataFrame
-    trials: pd.DataFrame
-    history: pd.DataFrame
-    axes: cells.CellAxes = field(default_factory=cells.CellAxes)
-    typed: Mapping[str, str] = field(default_factory=dict)
-    folders: Mapping[str, Path] = field(default_factory=dict)
-    question: str = ""
-    command: str = ""
-    elsewhere: int = 0
-    repeated: int = 0
-    disagreeing: int = 0
-
-    @property
-    def incomplete(self) -> pd.DataFrame:
-        """The runs that are not finished: neither done nor stale."""
-        return self.runs[~self.runs["state"].isin(record.FINISHED)]
-
-    @property
-    def finished(self) -> pd.DataFrame:
-        """The runs whose instances are in `trials`."""
-        return self.runs[self.runs["state"].isin(record.FINISHED)]
-
-    @property
-    def hidden(self) -> int:
-        """The number of runs whose record may be whole, but cannot be used here or now."""
-        return int(self.runs["state"].isin(HIDDEN).sum())
-
-    @property
-    def statuses(self) -> dict[str, int]:
-        """Status -> number of instances, the most frequent first.
-
-        An instance without a record has the state of its run: failed, missing, ...
-        """
-        counted = unrecorded(self.runs, self.trials, self.axes.of_runs)
-        counted.update(self.trials["status"] if len(self.trials) else ())
-        return {status: n for status, n in counted.most_common() if n}
-
-    @property
-    def not_shown(self) -> str:
-        """Which runs and instances are missing in the figures, as a note; empty if none."""
-        states = self.incomplete["state"].value_counts()
-        listed = ", ".join(f"{n} {state}" for state, n in states.items())
-        lines = [f"Not shown: {listed} of {len(self.runs)} runs."] if listed else []
-        if self.elsewhere:
-            lines.append(f"Not shown: {self.elsewhere} records of other grids in the same folder.")
-        done = self.finished
-        if {"until_accepted", "accepted"} <= set(done):  # else no run.json could be read
-            short = done[done["until_accepted"].eq(True) & (done["accepted"] < done["wanted"])]
-            accepted, wanted = short["accepted"].sum(), short["wanted"].sum()
-            stopped = (
-                f"{len(short)} runs stopped: {accepted} accepted of {wanted} wanted instances."
-            )
-            lines += [stopped] if len(short) else []
-        return " ".join(lines)
-
-    @property
-    def versions(self) -> str:
-        """Which runs other code has made than this or than the others, as a note; empty if none."""
-        count = int((self.runs["state"] == "stale").sum())
-        words = f"{count} of {len(self.runs)} runs are stale, {record.STATES['stale']}."
-        lines = [words] if count else []
-        if "code" in self.runs and (codes := self.finished["code"].nunique()) > 1:
-            lines.append(f"The records are of {codes} versions of the code.")
-        return " ".join(lines)
-
-    @property
-    def next(self) -> list[str]:
-        """What to do about the runs in states other than done, a line for each state."""
-        states = self.runs["state"].value_counts().to_dict()
-        return [
-            f"{n} {state}: {MEANINGS['next'][state]}"
-            for state, n in states.items()
-            if state in MEANINGS["next"]
-        ]
-
-    @property
-    def left_out(self) -> str:
-        """How many rows hold an instance again, as a note; empty if none does."""
-        words = f"{self.repeated} duplicate rows left out: the same instance in another run."
-        if self.disagreeing:
-            words += f" {self.disagreeing} of them hold other results than the row that is kept."
-        return words if self.repeated else ""
+    if not paths:
+        raise TypeError("load: must be given the folder of a sweep or of a run")
+    sweep = read_sweep(*map(Path, paths))
+    for line in filter(None, (sweep.not_shown, sweep.versions, *sweep.next)):
+        log.warning("%s: %s", record.shortened(", ".join(map(str, paths))), one_line(line))
+    return sweep
 
 
-def load(*directories: Path) -> SweepFrames:
+def read_sweep(*directories: Path) -> LoadedSweep:
     """Return the content of a sweep's folder, complete or not; of several as one sweep.
 
     Its runs are those of `attnsvm.record.sweep_folder`, which raises FileNotFoundError.
@@ -166,7 +73,7 @@ def load(*directories: Path) -> SweepFrames:
     ]
     names, configs = names[len(rows) :], list[Mapping[str, Any]]({} for _ in rows)
     trials, history = dict[int, pa.Table](), dict[int, pa.Table]()
-    room, measured = record.usable_memory() // 2, set[str]()
+    room = record.usable_memory() // 2
     places = each("reading record", [*zip(names, planned.items(), strict=True)])
     for name, (folder, plan) in places:
         row, config, tables = _run(folder, room)
@@ -176,7 +83,6 @@ def load(*directories: Path) -> SweepFrames:
             at = curves.column_names.index("quantity")
             encoded = curves["quantity"].dictionary_encode()
             history[len(rows)] = curves.set_column(at, "quantity", encoded)
-            measured.update(trials[len(rows)].column_names, curves.column_names)
         rows.append({"run": name, **row})
         configs.append(config or plan.fields.get(folder.name, {}))
     runs = pd.DataFrame(rows)
@@ -184,24 +90,19 @@ def load(*directories: Path) -> SweepFrames:
     known = cells.in_order(
         {*cells.SCHEMA, *(name for cell in configs for name in cell if name != cells.SEED)}
     )
-    short = cells.columns(known, {*runs, *measured})
-    fields = cells.table_of(configs, short)
-    typed = {column: name for name, column in short.items()}
+    fields = cells.table_of(configs, known)
     differ = cells.differing([cell for cell in configs if cell])
-    axes = cells.CellAxes.of(fields[[short[name] for name in differ]], typed)
     runs = pd.concat([runs, fields], axis=1)
     # A copy holds columns of one type together: pandas warns where hundreds lie apart.
-    rows_of_trials = _stacked(trials, runs[["run", *fields]], ["run"]).copy()
-    axes = axes.with_rows(rows_of_trials)
-    by = ["run", *axes.of_runs]
-    frames = SweepFrames(
+    rows_of_trials = _stacked(trials, runs[["run", *fields]]).copy()
+    sweep = LoadedSweep(
         name=_shared(runs, "sweep"),
         directory=directories[0],
         runs=runs,
-        trials=rows_of_trials,
-        history=_stacked(history, runs[by], by),
-        axes=axes,
-        typed=typed,
+        rows=rows_of_trials,
+        curves=_stacked(history, runs[["run"]]),
+        cells=cells.CellAxes.of(fields[differ]).with_rows(rows_of_trials),
+        fields=tuple(known),
         folders=dict(zip(names, planned, strict=True)),
         question=_shared(runs, "question"),
         command=_command(contents[0].plan, runs) if len(contents) == 1 else "",
@@ -209,7 +110,7 @@ def load(*directories: Path) -> SweepFrames:
             len(set(record.recorded(content.directory)) - set(content.runs)) for content in contents
         ),
     )
-    return _each_instance_once(frames)
+    return _each_instance_once(sweep)
 
 
 def _each_once(contents: Sequence[record.SweepFolder]) -> dict[Path, record.Plan]:
@@ -291,32 +192,31 @@ def _command(plan: record.Plan, runs: pd.DataFrame) -> str:
     return ""
 
 
-def _each_instance_once(frames: SweepFrames) -> SweepFrames:
-    """Return the frames with the first row of every instance."""
-    trials, history = frames.trials, frames.history
-    if trials.empty:
-        return frames
-    first = first_rows(trials, frames.runs, frames.axes.names)
-    again = trials.index != first
+def _each_instance_once(sweep: LoadedSweep) -> LoadedSweep:
+    """Return the sweep with the first row of every instance."""
+    rows = sweep.rows
+    if rows.empty:
+        return sweep
+    first = first_rows(rows, sweep.runs, sweep.axes)
+    again = rows.index != first
     if not again.any():
-        return frames
-    kept = trials[~again].reset_index(drop=True)
-    return dataclasses.replace(
-        frames,
-        trials=kept,
-        history=history.merge(kept[cells.row_key(kept)], on=cells.row_key(kept)),
+        return sweep
+    kept = rows[~again].reset_index(drop=True)
+    key = cells.row_key(kept)
+    return replace(
+        sweep,
+        rows=kept,
+        curves=sweep.curves.merge(kept[key], on=key),
         repeated=int(again.sum()),
-        disagreeing=disagreements(trials, first),
+        disagreeing=disagreements(rows, first),
     )
 
 
-def _stacked(
-    tables: dict[int, pa.Table], keys: pd.DataFrame, categories: Sequence[str]
-) -> pd.DataFrame:
+def _stacked(tables: dict[int, pa.Table], keys: pd.DataFrame) -> pd.DataFrame:
     """Return the tables of runs as one frame, each row with the row of `keys` at its run's place.
 
     Arrow tables are concatenated directly: a pandas frame for every run would take 20 times as
-    long. `categories` are columns of `keys` to store as such. Leaves `tables` empty.
+    long. The run and words of the tables are categories. Leaves `tables` empty.
     """
     if not tables:
         return pd.DataFrame()
@@ -330,6 +230,5 @@ def _stacked(
     for name in measured.select_dtypes("category"):
         words = measured[name].cat
         measured[name] = words.reorder_categories(sorted(words.categories))
-    of_runs = keys.astype(dict.fromkeys(categories, "category"))
-    of_rows = of_runs.take(np.repeat(np.arange(len(keys)), counts))
+    of_rows = keys.astype({"run": "category"}).take(np.repeat(np.arange(len(keys)), counts))
     return pd.concat([measured, of_rows.set_axis(measured.index)], axis=1)

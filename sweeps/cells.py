@@ -21,6 +21,8 @@ from attnsvm.config.run import SECTIONS
 from attnsvm.record import FINISHED
 from attnsvm.record.columns import key_columns
 
+GRADIENT = "optimizer.gradient"
+
 ARITHMETIC = {"direct": " (published arithmetic)", "log_domain": " (exact)"}
 """Addition to the label of a gradient: the arithmetic of the curve."""
 
@@ -52,21 +54,9 @@ def in_order(names: Iterable[str]) -> list[str]:
     return sorted(set(names), key=lambda name: (place.get(name, len(place)), name))
 
 
-def columns(names: Iterable[str], taken: Iterable[str]) -> dict[str, str]:
-    """Return field -> column: the last word of the field, or all of it if that is taken.
-
-    The last words of the fields of the schema are unique among them; only the column of a probe may
-    have taken one.
-    """
-    own = [name for name in names if name not in SCHEMA]
-    words = Counter(name.rpartition(".")[2] for name in {*SCHEMA, *own})
-    taken = set(taken)
-    refused = {*taken, *(word for word, count in words.items() if count > 1)}
-    short = {name: name.rpartition(".")[2] for name in (*SCHEMA, *own)}
-    return {
-        name: name if short[name] in (taken if name in SCHEMA else refused) else short[name]
-        for name in names
-    }
+def word(name: str) -> str:
+    """Return the last word of a field: what figures and tables on screen call it."""
+    return name.rpartition(".")[2]
 
 
 def differing(cells: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -87,10 +77,10 @@ def _differs(cells: Sequence[Mapping[str, Any]], name: str) -> bool:
     return any(name not in cell and cell.get(group) in options for cell in cells)
 
 
-def table_of(cells: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> pd.DataFrame:
+def table_of(cells: Sequence[Mapping[str, Any]], names: Iterable[str]) -> pd.DataFrame:
     """Return the fields of every run as columns, each of one type; a missing value is NaN."""
     return pd.DataFrame(
-        {column: _column([cell.get(name) for cell in cells]) for name, column in names.items()},
+        {name: _column([cell.get(name) for cell in cells]) for name in names},
         index=range(len(cells)),
     )
 
@@ -138,21 +128,20 @@ class CellAxes:
 
     The columns `names` are those of all runs, also of the ones without a result: the label of a
     cell does not depend on which others are done. `digits` are those of the labels of a column of
-    numbers, such that they differ where the numbers do; `typed` has the field of a column as users
-    type it; `of_rows` are the names that tell apart rows of one run: layer and head of attention.
+    numbers, such that they differ where the numbers do; `of_rows` are the names that tell apart
+    rows of one run: layer and head of attention.
     """
 
     names: tuple[str, ...] = ()
     digits: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    typed: Mapping[str, str] = dataclasses.field(default_factory=dict)
     of_rows: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, table: pd.DataFrame, typed: Mapping[str, str] | None = None) -> CellAxes:
+    def of(cls, table: pd.DataFrame) -> CellAxes:
         """Return the axes of runs whose differing fields are the columns of `table`."""
         names = [str(name) for name in table]
         numbers = [name for name in names if pd.api.types.is_float_dtype(table[name])]
-        return cls(tuple(names), {name: _digits(table[name]) for name in numbers}, typed or {})
+        return cls(tuple(names), {name: _digits(table[name]) for name in numbers})
 
     def with_rows(self, trials: pd.DataFrame) -> CellAxes:
         """Return the axes with those in which the rows of one instance differ, at the end."""
@@ -170,10 +159,10 @@ class CellAxes:
         return [name for name in self.names if name not in others]
 
     def label(self, cell: Mapping[str, Any]) -> str:
-        """Return a cell as a user types it: `head=relu, d=4`."""
+        """Return a cell in words: `head=relu, d=4`."""
         return ", ".join(
-            f"{key}={number(value, self.digits.get(key, DIGITS))}"
-            f"{ARITHMETIC.get(value, '') if key == 'gradient' else ''}"
+            f"{word(key)}={number(value, self.digits.get(key, DIGITS))}"
+            f"{ARITHMETIC.get(value, '') if key == GRADIENT else ''}"
             for key, value in cell.items()
         )
 
@@ -261,7 +250,7 @@ def unrecorded(runs: pd.DataFrame, trials: pd.DataFrame, cell: Sequence[str]) ->
     """
     counted: Counter[str] = Counter()
     missing_runs = runs[~runs["state"].isin(FINISHED)]
-    sizes = missing_runs.reindex(columns=[SEED, "trials", "layers", "heads"])
+    sizes = missing_runs.reindex(columns=[SEED, "trials", "model.layers", "model.heads"])
     sizes = sizes.apply(pd.to_numeric, errors="coerce")
     known = sizes[SEED].between(0, LARGEST) & sizes["trials"].between(0, LARGEST)
     if not known.any():
@@ -269,7 +258,7 @@ def unrecorded(runs: pd.DataFrame, trials: pd.DataFrame, cell: Sequence[str]) ->
     missing_runs, sizes = missing_runs[known], sizes[known]
     # an instance has one row; with a transformer layers times heads
     model = missing_runs.get("model", pd.Series("", missing_runs.index))
-    rows = (sizes["layers"] * sizes["heads"]).where(model == "transformer")
+    rows = (sizes["model.layers"] * sizes["model.heads"]).where(model == "transformer")
     missing_runs = missing_runs.assign(
         **{BEGIN: _begin(missing_runs, runs), ROWS: rows.fillna(1.0)}
     )

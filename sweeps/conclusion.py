@@ -13,8 +13,8 @@ from omegaconf import OmegaConf
 
 from attnsvm.record import one_line, shortened
 
-from .aggregate import SweepFrames
-from .cells import groups, number, rows_of
+from .cells import groups, number, rows_of, word
+from .loaded import LoadedSweep
 
 WIDTH, ROWS = 100, 16
 """Largest width and number of rows of a table."""
@@ -28,28 +28,28 @@ TYPES = ("global", "local", "not_local", "unsettled", "unknown")
 SHOWN: Any = OmegaConf.to_container(OmegaConf.load(Path(__file__).with_name("conclusions.yaml")))
 
 
-def conclusion(frames: SweepFrames) -> list[str]:
+def conclusion(frames: LoadedSweep) -> list[str]:
     """Return the lines that say what came out of a sweep or a single run, and what would help."""
     return [*result(frames), *(one_line(line) for line in _help(frames))]
 
 
-def result(frames: SweepFrames) -> list[str]:
+def result(frames: LoadedSweep) -> list[str]:
     """Return the lines that say what came out of a sweep or a single run, safe to print."""
     statuses = frames.statuses
     listed = ", ".join(f"{count} {status}" for status, count in statuses.items())
     lines = [f"{sum(statuses.values())} instances: {listed}" if listed else "no instance known"]
-    lines += _table(frames) if len(frames.trials) else []
+    lines += _table(frames) if len(frames.rows) else []
     return [one_line(line) for line in lines]
 
 
-def _table(frames: SweepFrames) -> list[str]:
+def _table(frames: LoadedSweep) -> list[str]:
     """Return a table with a row for each cell, and above it what it shows.
 
     Where there are more cells than `ROWS`, the axes of numbers with the most values are fixed at
     their largest.
     """
-    shown, trials = SHOWN["experiments"].get(frames.name, {}), frames.trials
-    axes = [name for name in frames.axes.names if trials[name].nunique(False) > 1]
+    shown, trials = SHOWN["experiments"].get(frames.name, {}), frames.rows
+    axes = [name for name in frames.axes if trials[name].nunique(False) > 1]
     by, fixed = [name for name in shown.get("rows", axes) if name in axes], dict[str, Any]()
     for name, value in shown.get("where", {}).items():
         if name in by and len(part := rows_of(trials, {name: value})):
@@ -72,12 +72,12 @@ def _table(frames: SweepFrames) -> list[str]:
     ]
     rows = []
     for cell, part in groups(trials, by):
-        known = [number(value, frames.axes.digits.get(name, 4)) for name, value in cell.items()]
+        known = [number(value, frames.cells.digits.get(name, 4)) for name, value in cell.items()]
         accepted = f"{(part['status'] == 'ok').sum()}/{len(part)}"
         rows.append([*known, accepted, *(_value(part, name) for name in values)])
-    heads = [*by, "ok", *map(_label, values)]
-    at = f" at {frames.axes.label(fixed)}" if fixed else ""
-    over = ", ".join(name for name in axes if name not in (*by, *fixed))
+    heads = [*map(word, by), "ok", *map(_label, values)]
+    at = f" at {frames.cells.label(fixed)}" if fixed else ""
+    over = ", ".join(word(name) for name in axes if name not in (*by, *fixed))
     title = f"Medians (of ranks the mean) over status ok{at}{over and f', all {over}'}:"
     more = [f"({len(rows) - ROWS} further rows are in the report)"] if len(rows) > ROWS else []
     return [title, *_aligned([heads, *rows[:ROWS]], len(by)), *more]
@@ -106,13 +106,13 @@ def _value(rows: pd.DataFrame, name: str) -> str:
 
 def _aligned(rows: Sequence[Sequence[str]], axes: int) -> list[str]:
     """Return rows of words as lines, as many columns as fit; the first are those of the axes."""
-    shown = [[shortened(word, 22) for word in row] for row in rows]
+    shown = [[shortened(text, 22) for text in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     while len(widths) > axes + 1 and sum(widths) + 2 * (len(widths) - 1) > WIDTH:
         widths.pop()
     sides = "<" * axes + ">" * (len(widths) - axes)
     return [
-        "  ".join(f"{word:{side}{n}}" for word, side, n in zip(row, sides, widths, strict=False))
+        "  ".join(f"{text:{side}{n}}" for text, side, n in zip(row, sides, widths, strict=False))
         for row in shown
     ]
 
@@ -120,9 +120,9 @@ def _aligned(rows: Sequence[Sequence[str]], axes: int) -> list[str]:
 # --- what would help ------------------------------------------------------------------------------
 
 
-def _help(frames: SweepFrames) -> list[str]:
+def _help(frames: LoadedSweep) -> list[str]:
     """Return a line on the most frequent status of a run and what changes it, or none."""
-    statuses, axes, trials = frames.statuses, frames.axes.names, frames.trials
+    statuses, axes, trials = frames.statuses, frames.axes, frames.rows
     usual = (
         trials.groupby("run")["status"].agg(lambda column: column.mode()[0]) if len(trials) else ()
     )
@@ -130,8 +130,7 @@ def _help(frames: SweepFrames) -> list[str]:
     if status is None:
         return []
     values = {
-        field: set(frames.runs[name].dropna().astype(str).str.lower())
-        for name, field in frames.typed.items()
+        name: set(frames.runs[name].dropna().astype(str).str.lower()) for name in frames.fields
     }
     lost = trials[trials["status"] == status]
     reason = lost["reason"].mode()[:1].tolist()
@@ -145,7 +144,7 @@ def _help(frames: SweepFrames) -> list[str]:
     ways = [f"{verb} {' or '.join(changes)}"] if changes else []
     y = next((name for name in SHOWN["labels"] if name in lost and lost[name].notna().any()), None)
     if axes and y:
-        chart = f"--x {frames.axes.typed.get(axes[-1], axes[-1])} --y {y} --status {status}"
+        chart = f"--x {axes[-1]} --y {y} --status {status}"
         ways.append(f"draw them: attnsvm-report {frames.directory} {chart}")
     ways = ways or reason
     return [f"{len(lost)} of {sum(statuses.values())} {status}: {', or '.join(ways)}"]

@@ -78,7 +78,7 @@ def labels(
 
     `short`: the values only. The number of steps is named only where it tells cells apart.
     """
-    rest = [key for key in keys if key != "steps"]
+    rest = [key for key in keys if key != "optimizer.steps"]
     if rest and len(table[rest].drop_duplicates()) == len(table[[*keys]].drop_duplicates()):
         keys = rest
     word = notation.values if short else notation.label

@@ -1,28 +1,31 @@
-"""`attnsvm.load`: the runs of folders as tidy tables, columns named as on the command line."""
+"""The runs of folders as tidy tables, columns named as on the command line."""
 
-import logging
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
 
+from attnsvm import record
 from attnsvm.config.names import did_you_mean
+from attnsvm.config.words import MEANINGS
 from attnsvm.display.results import Summarized
-from attnsvm.record import one_line, shortened
+from attnsvm.record import one_line
 from attnsvm.record.folder import read_solutions
 
-from .aggregate import SweepFrames
-from .aggregate import load as frames_of
-from .chart import Chart, Tables, chart_of, chosen_rows, spec_of
+from .cells import CellAxes, unrecorded
+from .chart import Chart, chart_of, chosen_rows, spec_of
 
-log = logging.getLogger(__name__)
+UNTIL_ACCEPTED = "selection.until_accepted"
+
+HIDDEN = ("unreadable", "other_version", "other_run", "too_large")
+"""States of runs whose record may be whole: their instances can be shown at another time."""
 
 
+@dataclass(frozen=True, repr=False, eq=False)
 class LoadedSweep(Summarized):
     """The runs of one or several folders.
 
@@ -31,28 +34,51 @@ class LoadedSweep(Summarized):
 
     Attributes
     ----------
-    frames : SweepFrames
-        The tables from which reports are made; columns of the config have their last words only.
+    name, question : str
+        The experiment and what it asks; "" for an ad-hoc sweep.
+    directory : Path
+        The sweep's folder; the first one, if there are several.
+    runs : DataFrame
+        A row for each run with state, reason, counts, timings, provenance, all config fields.
+    rows : DataFrame
+        A row for each instance, as in `trials`, with all fields of its run's config.
+    curves : DataFrame
+        A row for each instance, `step` and `quantity`, with its `value`. Words, such as the run and
+        the quantity, are categories: two bytes a row.
+    cells : CellAxes
+        What tells cells apart: the config fields in which the runs differ, also those without a
+        record; then layer and head of attention, where rows differ in them.
+    fields : tuple of str
+        The columns of `runs` and `rows` that are fields of the config.
+    folders : mapping
+        Run -> its folder.
+    command : str
+        The command that began the sweep, as a shell takes it; "" if it is not known.
+    elsewhere : int
+        Number of records in the folder that are not in the present plan.
+    repeated, disagreeing : int
+        Number of rows that hold an instance of the same cell again and were left out; how many of
+        them hold other results than the one that is kept.
     """
 
-    def __init__(self, frames: SweepFrames) -> None:
-        self.frames = frames
+    name: str
+    directory: Path
+    runs: pd.DataFrame
+    rows: pd.DataFrame
+    curves: pd.DataFrame
+    cells: CellAxes = field(default_factory=CellAxes)
+    fields: tuple[str, ...] = ()
+    folders: Mapping[str, Path] = field(default_factory=dict)
+    question: str = ""
+    command: str = ""
+    elsewhere: int = 0
+    repeated: int = 0
+    disagreeing: int = 0
 
     @property
     def axes(self) -> tuple[str, ...]:
         """What tells cells apart, config fields, layer and head, named as on the command line."""
-        typed = self.frames.typed
-        return tuple(typed.get(name, name) for name in self.frames.axes.names)
-
-    @property
-    def left_out(self) -> pd.DataFrame:
-        """The runs without rows in `trials`: run, state and reason; `load` says how many."""
-        return self.frames.incomplete[["run", "state", "reason"]].reset_index(drop=True)
-
-    @property
-    def statuses(self) -> dict[str, int]:
-        """Status -> number of instances; those without a record have the state of their run."""
-        return self.frames.statuses
+        return self.cells.names
 
     @cached_property
     def trials(self) -> pd.DataFrame:
@@ -60,24 +86,97 @@ class LoadedSweep(Summarized):
 
         An instance that several runs of a cell hold is there once.
         """
-        kept = {"run", *self.frames.axes.names}
-        dropped = [name for name in self.frames.typed if name not in kept]
-        return self._typed(self.frames.trials.drop(columns=dropped, errors="ignore"))
+        first = [name for name in ("run", *self.axes) if name in self.rows]
+        return self.rows[
+            [*first, *self.rows.columns.difference([*first, *self.fields], sort=False)]
+        ]
 
     @cached_property
     def history(self) -> pd.DataFrame:
-        """A row for each instance, `step` and `quantity`, with its `value`.
+        """A row for each instance, `step` and `quantity`, with its `value` and the axes."""
+        if self.curves.empty:
+            return self.curves
+        axes = self.runs.set_index("run")[[*self.cells.of_runs]]
+        words = axes.select_dtypes(exclude=["number", "bool"]).columns
+        of_runs = axes.astype(dict.fromkeys(words, "category"))
+        runs = self.curves["run"].cat
+        of_rows = of_runs.loc[runs.categories].take(runs.codes).set_axis(self.curves.index)
+        history = pd.concat([self.curves, of_rows], axis=1)
+        first = ["run", *of_runs, *self.cells.of_rows]
+        return history[[*first, *history.columns.difference(first, sort=False)]]
 
-        Words, such as the run and the quantity, are categories: two bytes a row.
+    @property
+    def incomplete(self) -> pd.DataFrame:
+        """The runs that are not finished: neither done nor stale."""
+        return self.runs[~self.runs["state"].isin(record.FINISHED)]
+
+    @property
+    def finished(self) -> pd.DataFrame:
+        """The runs whose instances are in `rows`."""
+        return self.runs[self.runs["state"].isin(record.FINISHED)]
+
+    @property
+    def hidden(self) -> int:
+        """The number of runs whose record may be whole, but cannot be used here or now."""
+        return int(self.runs["state"].isin(HIDDEN).sum())
+
+    @property
+    def left_out(self) -> pd.DataFrame:
+        """The runs without rows in `trials`: run, state and reason; `load` says how many."""
+        return self.incomplete[["run", "state", "reason"]].reset_index(drop=True)
+
+    @property
+    def statuses(self) -> dict[str, int]:
+        """Status -> number of instances; those without a record have the state of their run.
+
+        The most frequent comes first.
         """
-        history = self.frames.history
-        axes = {name: _plain(history[name]) for name in self.frames.axes.of_runs if name in history}
-        return self._typed(history.assign(**axes))
+        counted = unrecorded(self.runs, self.rows, self.cells.of_runs)
+        counted.update(self.rows["status"] if len(self.rows) else ())
+        return {status: n for status, n in counted.most_common() if n}
 
-    @cached_property
-    def runs(self) -> pd.DataFrame:
-        """A row for each run with state, reason, counts, timings, provenance, all config fields."""
-        return self.frames.runs.rename(columns=self.frames.typed)
+    @property
+    def not_shown(self) -> str:
+        """Which runs and instances are missing in the figures, as a note; empty if none."""
+        states = self.incomplete["state"].value_counts()
+        listed = ", ".join(f"{n} {state}" for state, n in states.items())
+        lines = [f"Not shown: {listed} of {len(self.runs)} runs."] if listed else []
+        if self.elsewhere:
+            lines.append(f"Not shown: {self.elsewhere} records of other grids in the same folder.")
+        done = self.finished
+        if {UNTIL_ACCEPTED, "accepted"} <= set(done):  # else no run.json could be read
+            short = done[done[UNTIL_ACCEPTED].eq(True) & (done["accepted"] < done["wanted"])]
+            accepted, wanted = short["accepted"].sum(), short["wanted"].sum()
+            stopped = (
+                f"{len(short)} runs stopped: {accepted} accepted of {wanted} wanted instances."
+            )
+            lines += [stopped] if len(short) else []
+        return " ".join(lines)
+
+    @property
+    def versions(self) -> str:
+        """Which runs other code has made than this or than the others, as a note; empty if none."""
+        count = int((self.runs["state"] == "stale").sum())
+        words = f"{count} of {len(self.runs)} runs are stale, {record.STATES['stale']}."
+        lines = [words] if count else []
+        if "code" in self.runs and (codes := self.finished["code"].nunique()) > 1:
+            lines.append(f"The records are of {codes} versions of the code.")
+        return " ".join(lines)
+
+    @property
+    def duplicates(self) -> str:
+        """How many rows hold an instance again, as a note; empty if none does."""
+        words = f"{self.repeated} duplicate rows left out: the same instance in another run."
+        if self.disagreeing:
+            words += f" {self.disagreeing} of them hold other results than the row that is kept."
+        return words if self.repeated else ""
+
+    @property
+    def next(self) -> list[str]:
+        """What to do about the runs in states other than done, a line for each state."""
+        known = MEANINGS["next"]
+        states = self.runs["state"].value_counts().items()
+        return [f"{n} {state}: {known[state]}" for state, n in states if state in known]
 
     def solutions(self, run: str) -> dict[str, np.ndarray]:
         """Return the arrays of a run, instance axis first; `seeds` says which instances.
@@ -94,10 +193,10 @@ class LoadedSweep(Summarized):
         CorruptRecordError
             If it is not done, or a file differs from what was written.
         """
-        if run not in self.frames.folders:
-            near = one_line(did_you_mean(str(run), self.frames.folders))
+        if run not in self.folders:
+            near = one_line(did_you_mean(str(run), self.folders))
             raise ValueError(f"run={one_line(str(run))!r}: {near}must be a name in the column run")
-        return read_solutions(self.frames.folders[run])
+        return read_solutions(self.folders[run])
 
     def chart(self, x: str, y: str, **parts: Any) -> Chart:
         """Return table, counts, notes and figure of any column against any other.
@@ -113,23 +212,19 @@ class LoadedSweep(Summarized):
         ChartError
             If it cannot be drawn; the message says what it must be.
         """
-        remarks = [self.frames.not_shown, self.frames.versions, self.frames.left_out]
-        return chart_of(self._tables, spec_of(x, y, parts), remarks)
+        remarks = [self.not_shown, self.versions, self.duplicates]
+        return chart_of(self, spec_of(x, y, parts), remarks)
 
-    def chosen(self, where: Mapping[str, str]) -> SweepFrames:
+    def chosen(self, where: Mapping[str, str]) -> Self:
         """Return the records of the instances with these values of columns.
 
         ChartError if there are none, or no such column.
         """
-        rows, frames = chosen_rows(self._tables, self.trials, where), self.frames
-        runs, history = (
-            table[table["run"].isin(set(rows["run"]))] for table in (frames.runs, frames.history)
+        kept = chosen_rows(self, self.trials, where)
+        runs, curves = (
+            table[table["run"].isin(set(kept["run"]))] for table in (self.runs, self.curves)
         )
-        return replace(frames, trials=frames.trials.loc[rows.index], runs=runs, history=history)
-
-    @property
-    def _tables(self) -> Tables:
-        return Tables(self.trials, self.history, self.runs, self.axes)
+        return replace(self, rows=self.rows.loc[kept.index], runs=runs, curves=curves)
 
     def plot(self, x: str, y: str, **parts: Any) -> Any:
         """Draw any column against any other; return matplotlib axes, (row, col).
@@ -148,56 +243,16 @@ class LoadedSweep(Summarized):
 
     def summary(self) -> dict[str, Any]:
         """Return what was swept, and the runs and instances counted by how they ended."""
-        frames = self.frames
         lines = {
-            "sweep": one_line(frames.name or frames.directory.resolve().name),
-            "runs": _counted(frames.runs["state"].value_counts().to_dict()),
+            "sweep": one_line(self.name or self.directory.resolve().name),
+            "runs": _counted(self.runs["state"].value_counts().to_dict()),
             "instances": _counted(self.statuses),
             "differ": ", ".join(map(one_line, self.axes)) or "nothing",
         }
-        again = {"repeated": frames.repeated, "repeated and different": frames.disagreeing}
-        again |= {"records of other plans": frames.elsewhere}
+        again = {"repeated": self.repeated, "repeated and different": self.disagreeing}
+        again |= {"records of other plans": self.elsewhere}
         return lines | {name: count for name, count in again.items() if count}
 
-    def _typed(self, table: pd.DataFrame) -> pd.DataFrame:
-        """Return the table with run and axes first, columns named as on the command line."""
-        first = [name for name in ("run", *self.frames.axes.names) if name in table]
-        ordered = table[[*first, *(name for name in table if name not in first)]]
-        return ordered.rename(columns=self.frames.typed)
 
-
-def _plain(column: "pd.Series[Any]") -> "pd.Series[Any]":
-    """Return a column of categories that are numbers as numbers."""
-    kind = column.cat.categories.dtype
-    if not pd.api.types.is_numeric_dtype(kind):
-        return column
-    return column.astype(float if column.hasnans else kind)
-
-
-def _counted(counts: dict[Any, int]) -> str:
+def _counted(counts: Mapping[Any, int]) -> str:
     return ", ".join(f"{count} {one_line(str(name))}" for name, count in counts.items()) or "none"
-
-
-def load(*paths: str | PathLike[str]) -> LoadedSweep:
-    """Return the runs of folders: each of a sweep or of a single run; several as one sweep.
-
-    How many runs have no rows, and why, is logged as a warning; `left_out` lists them.
-
-    Parameters
-    ----------
-    *paths : str or path
-        The folders.
-
-    Raises
-    ------
-    FileNotFoundError
-        If a folder does not exist or holds neither a plan nor a record.
-    TypeError
-        Without a folder.
-    """
-    if not paths:
-        raise TypeError("load: must be given the folder of a sweep or of a run")
-    frames = frames_of(*map(Path, paths))
-    for line in filter(None, (frames.not_shown, frames.versions, *frames.next)):
-        log.warning("%s: %s", shortened(", ".join(map(str, paths))), one_line(line))
-    return LoadedSweep(frames)

@@ -6,7 +6,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from .cells import DIGITS, CellAxes, number
+from .cells import DIGITS, CellAxes, number, word
 from .style import plain
 
 TABLES: Any = OmegaConf.to_container(OmegaConf.load(Path(__file__).with_name("notation.yaml")))
@@ -48,7 +48,7 @@ def values(axes: CellAxes, cell: Mapping[str, Any]) -> str:
     """Return what the values of a cell are called in a figure: `4, exact`."""
     numbers = {key: number(value, axes.digits.get(key, DIGITS)) for key, value in cell.items()}
     words = {
-        key: VALUES.get(key, {}).get(value)
+        key: VALUES.get(word(key), {}).get(value)
         for key, value in cell.items()
         if isinstance(value, str | bool)
     }
@@ -57,22 +57,22 @@ def values(axes: CellAxes, cell: Mapping[str, Any]) -> str:
 
 def _part(axes: CellAxes, name: str, value: Any, of_optimizer: bool) -> str:
     missing = value is None or value != value
-    if missing and of_optimizer and axes.typed.get(name, "").startswith("optimizer."):
+    if missing and of_optimizer and name.startswith("optimizer."):
         return ""
-    word, typed, name = number(value, axes.digits.get(name, DIGITS)), name, name.rpartition(".")[2]
+    shown, name = number(value, axes.digits.get(name, DIGITS)), word(name)
     if not missing and value in VALUES.get(name, {}):
         return VALUES[name][value]
     if name in SYMBOLS and not missing and not isinstance(value, str):
-        return f"${SYMBOLS[name]}={word}$"
-    return plain(UNITS[name].format(word) if name in UNITS else f"{typed}={word}")
+        return f"${SYMBOLS[name]}={shown}$"
+    return plain(UNITS[name].format(shown) if name in UNITS else f"{name}={shown}")
 
 
 def column(name: str) -> str:
     """Return the label of the axis of a column, as itself if it has no other name."""
-    return COLUMNS.get(name.rpartition(".")[2], plain(name))
+    return COLUMNS.get(word(name), plain(name))
 
 
 def place(name: str, value: Any) -> int:
     """Return the place of a value among those of its field that have a word; others follow."""
-    known = [*VALUES.get(name.rpartition(".")[2], {})]
+    known = [*VALUES.get(word(name), {})]
     return known.index(value) if value in known else len(known)

@@ -15,7 +15,7 @@ from .report.page import render
 def _section(directory: Path, name: str) -> dict[str, Any]:
     """Return the part of the page on one experiment; `warning` says what is missing."""
     try:
-        frames = aggregate.load(directory / name)
+        frames = aggregate.read_sweep(directory / name)
     except FileNotFoundError as error:
         empty = {"question": "", "pictures": (), "has_report": False, "kept": ""}
         return {"name": name, "warning": str(error)} | empty

@@ -23,13 +23,13 @@ Statistic = Literal["mean", "median"]
 
 
 def bootstrap_interval(
-    values: np.ndarray, statistic: Statistic = "mean", *, resamples: int = RESAMPLES, seed: int = 0
+    values: np.ndarray, statistic: Statistic = "mean"
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the percentile bootstrap interval of a statistic of each row, with coverage `LEVEL`.
 
     Of finite values (groups, n) it returns low and high (groups,): NaN where n < 2, since one value
-    has no spread. `seed` fixes the `resamples` bootstrap draws: the same n gives the same draws, so
-    that bands over the steps of instances are smooth.
+    has no spread. The same n gives the same `RESAMPLES` bootstrap draws, so that bands over the
+    steps of instances are smooth.
     """
     groups, n = values.shape
     if n < 2 or groups == 0:
@@ -39,11 +39,11 @@ def bootstrap_interval(
         (values - centre[:, None],),
         {"mean": np.mean, "median": np.median}[statistic],
         axis=1,
-        n_resamples=resamples,
+        n_resamples=RESAMPLES,
         batch=max(1, BLOCK_NUMBERS // values.size),
         confidence_level=LEVEL,
         method="percentile",
-        random_state=np.random.default_rng([seed, n]),
+        random_state=np.random.default_rng([0, n]),
     ).confidence_interval
     return interval.low + centre, interval.high + centre
 

@@ -110,10 +110,10 @@ class _Run:
             log.info("%s: %s%s", self.folder, before, counts)
             log.debug("%s: %s", self.folder, times)
             return
-        from attnsvm.sweeps.aggregate import load
+        from attnsvm.sweeps.aggregate import read_sweep
         from attnsvm.sweeps.conclusion import conclusion
 
-        _, *findings = conclusion(load(self.folder))  # the first line is on the counts
+        _, *findings = conclusion(read_sweep(self.folder))  # the first line is on the counts
         lines = [f"{before}{counts}", *findings, f"Time: {times}"]
         near = os.path.relpath(self.folder) if here in self.folder.parents else self.folder
         folder = shlex.quote(str(near))

@@ -120,14 +120,14 @@ def close_sweep(folder: Path, cells: Collection[str], complete: Sequence[str] = 
     `cells` are the folder names of the runs of this command, `complete` the states of complete
     ones. Another command may have replaced the plan in the folder, which the report follows.
     """
-    from attnsvm.sweeps.aggregate import load
+    from attnsvm.sweeps.aggregate import read_sweep
     from attnsvm.sweeps.conclusion import conclusion
     from attnsvm.sweeps.report import write_report
 
     by_name: dict[Any, Any] = {}
     failed: Sequence[str] = ()
     try:
-        frames = load(folder)
+        frames = read_sweep(folder)
     except FileNotFoundError as error:  # someone removed the records meanwhile
         log.error("no report: %s", error)
     else:

@@ -94,10 +94,10 @@ def _verified(directory: Path, instances: int | None) -> int:
             _print(f"  differs: {'' if seed is None else f'seed {seed}: '}{reason}")
         total += proof
     if not (unread or total.differences):
-        from attnsvm.sweeps.aggregate import load
+        from attnsvm.sweeps.aggregate import read_sweep
         from attnsvm.sweeps.conclusion import result
 
-        for line in result(load(directory)):
+        for line in result(read_sweep(directory)):
             _print(line)
     _print(f"in all: {total}")
     return int(bool(unread or total.differences))

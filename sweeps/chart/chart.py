@@ -1,9 +1,11 @@
 """A chart: its numbers, its figure, and the count of what is left out."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -14,7 +16,10 @@ from pandas.api.types import is_bool_dtype
 from .. import notation, statistics, style
 from ..cells import CellAxes, row_key
 from ..facets import WHISKERS, Panel, curves, heatmaps, labels, values_of
-from .spec import ALL, STEP, ChartSpec, Tables, checked, rows_for
+from .spec import ALL, STEP, ChartSpec, checked, rows_for
+
+if TYPE_CHECKING:
+    from ..loaded import LoadedSweep
 
 WORDS: dict[str, str] = notation.TABLES["charts"]
 """Kind of a chart -> what it shows."""
@@ -76,15 +81,15 @@ class Chart:
         return np.array(panels, dtype=object).reshape(-1, columns)
 
 
-def chart_of(tables: Tables, spec: ChartSpec, remarks: Sequence[str] = ()) -> Chart:
+def chart_of(sweep: LoadedSweep, spec: ChartSpec, remarks: Sequence[str] = ()) -> Chart:
     """Return the chart of a spec.
 
     An axis of the sweep that the spec does not name gets the first free one of hue, col and row:
     cells are never pooled. ChartError: a column does not exist or is of the wrong type, or an axis
     is left without a part.
     """
-    rows = rows_for(tables, spec)
-    spec = checked(tables, spec, rows)
+    rows = rows_for(sweep, spec)
+    spec = checked(sweep, spec, rows)
     instances = rows.drop_duplicates(row_key(rows))
     kept = rows
     if ALL not in spec.status and "status" not in spec.keys:
@@ -151,7 +156,7 @@ def _left_out(
     return [line for count, line in lines if count]
 
 
-def floats(column: "pd.Series[Any]") -> np.ndarray:
+def floats(column: pd.Series[Any]) -> np.ndarray:
     """Return a column of numbers or truth values as floats; NaN for missing ones."""
     return column.to_numpy(dtype=float, na_value=np.nan)
 

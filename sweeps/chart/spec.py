@@ -1,9 +1,11 @@
 """What a chart shows: which column against which, checked against what is there."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
-from typing import Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -14,6 +16,9 @@ from attnsvm.record import one_line
 from attnsvm.record.columns import STATUS, WORDS
 
 from ..cells import row_key, rows_of
+
+if TYPE_CHECKING:
+    from ..loaded import LoadedSweep
 
 Kind = Literal["line", "scatter", "box", "heatmap"]
 Estimator = Literal["mean", "median"]
@@ -31,15 +36,6 @@ ROOM_OF_A_HEATMAP = 200
 
 class ChartError(ValueError):
     """A chart that cannot be drawn; the message says what it must be instead."""
-
-
-class Tables(NamedTuple):
-    """The tables of `attnsvm.load`, and the config fields in which runs differ."""
-
-    trials: pd.DataFrame
-    history: pd.DataFrame
-    runs: pd.DataFrame
-    axes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -125,38 +121,38 @@ def spec_of(x: str, y: str, parts: Mapping[str, Any]) -> ChartSpec:
 # --- what there is --------------------------------------------------------------------------------
 
 
-def rows_for(tables: Tables, spec: ChartSpec) -> pd.DataFrame:
+def rows_for(sweep: LoadedSweep, spec: ChartSpec) -> pd.DataFrame:
     """Return the instances, or their history, with every column that the spec names.
 
     Of each instance the column y has the value; statuses are not selected yet. An instance without
     a history has one row, without a step. ChartError: a column does not exist, or no instance.
     """
-    trials = tables.trials
+    trials = sweep.trials
     if trials.empty:
         raise ChartError("no instance is on record: must have a run that is done")
     if spec.over_steps:
-        history = tables.history
+        history = sweep.history
         known = list(history["quantity"].unique()) if "quantity" in history else []
         listed = " | ".join(map(one_line, known)) or "none is on record"
         _require("y", spec.y, known, f"a quantity of the history, with x=step: {listed}")
         key = row_key(trials)
         of_y = history.loc[history["quantity"] == spec.y, [*key, STEP, "value"]]
         history = of_y.rename(columns={"value": spec.y})
-        needed = {"status", "reason", *tables.axes, *spec.keys, *spec.where}
+        needed = {"status", "reason", *sweep.axes, *spec.keys, *spec.where}
         missing = [name for name in map(str, trials) if name in needed and name not in history]
         # "right": an instance without a history has a row, and so is counted
         trials = history.merge(trials[[*key, *missing]], "right", on=key)
     for part, name in [("y", spec.y), *spec.parts]:
         if name not in trials:
-            trials = trials.assign(**{name: _of_run(tables, part, name, trials)})
-    return chosen_rows(tables, trials, spec.where)
+            trials = trials.assign(**{name: _of_run(sweep, part, name, trials)})
+    return chosen_rows(sweep, trials, spec.where)
 
 
-def chosen_rows(tables: Tables, trials: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
+def chosen_rows(sweep: LoadedSweep, trials: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
     """Return the rows with these values, given as words; ChartError if there is none."""
     for name, value in where.items():
         if name not in trials:
-            trials = trials.assign(**{name: _of_run(tables, "where", name, trials)})
+            trials = trials.assign(**{name: _of_run(sweep, "where", name, trials)})
         values = trials[name].dropna().unique()
         same = [known for known in values if _same(known, value)]
         if not same:
@@ -167,11 +163,11 @@ def chosen_rows(tables: Tables, trials: pd.DataFrame, where: Mapping[str, Any]) 
     return trials
 
 
-def _of_run(tables: Tables, part: str, name: str, trials: pd.DataFrame) -> "pd.Series[Any]":
+def _of_run(sweep: LoadedSweep, part: str, name: str, trials: pd.DataFrame) -> pd.Series[Any]:
     """Return the field of every row's run, or for y=COLUMN=WORD whether a row has the word."""
-    if part == "y" and name in set(tables.history.get("quantity", ())):
+    if part == "y" and name in set(sweep.history.get("quantity", ())):
         raise ChartError(f"y={name}: is a quantity of the history; x must be step")
-    of_runs = [field for field in map(str, tables.runs) if field not in ("reason", "place")]
+    of_runs = [field for field in map(str, sweep.runs) if field not in ("reason", "place")]
     columns = {*WORDS} & {*trials} if part == "y" else ()
     flags = [f"{column}={word}" for column in columns for word in WORDS[column]]
     what = "a column of the instances or a field of the config"
@@ -181,7 +177,7 @@ def _of_run(tables: Tables, part: str, name: str, trials: pd.DataFrame) -> "pd.S
         return trials[column].eq(word).astype("boolean").where(trials[column].notna())
     if part == "y":  # repeated for every instance, it would have too narrow an interval
         raise ChartError(f"y={name}: is of a run; must be of its instances, runs has the others")
-    values = tables.runs.set_index("run")[name]
+    values = sweep.runs.set_index("run")[name]
     return trials["run"].astype(object).map(values).astype(values.dtype)
 
 
@@ -208,7 +204,7 @@ def _same(known: Any, value: Any) -> bool:
 # --- what fits ------------------------------------------------------------------------------------
 
 
-def checked(tables: Tables, spec: ChartSpec, rows: pd.DataFrame) -> ChartSpec:
+def checked(sweep: LoadedSweep, spec: ChartSpec, rows: pd.DataFrame) -> ChartSpec:
     """Return the spec with a colour or panels for every axis that would be pooled.
 
     ChartError: a part is of the wrong type, has too many values, or an axis is left without one.
@@ -217,7 +213,7 @@ def checked(tables: Tables, spec: ChartSpec, rows: pd.DataFrame) -> ChartSpec:
     if spec.kind is None:
         spec = replace(spec, kind="box" if _holds_words(rows[spec.x]) else "line")
     _check_types(spec, rows)
-    cells = rows[[name for name in tables.axes if name in rows]].drop_duplicates()
+    cells = rows[[name for name in sweep.axes if name in rows]].drop_duplicates()
     free = pooled(cells, [name for name in spec.keys if name in cells])
     for role in ("hue", "col", "row"):
         if free and getattr(spec, role) is None:
@@ -282,5 +278,5 @@ def _check_types(spec: ChartSpec, rows: pd.DataFrame) -> None:
         raise ChartError(f"log=x: x={x} holds words; must hold numbers")
 
 
-def _holds_words(column: "pd.Series[Any]") -> bool:
+def _holds_words(column: pd.Series[Any]) -> bool:
     return is_bool_dtype(column) or not is_numeric_dtype(column)

@@ -1,7 +1,7 @@
 """The records of some runs as columns: in these are the expressions that decide a claim."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,8 +9,8 @@ import pandas as pd
 
 from attnsvm.record.folder import read_solutions
 
-from ..aggregate import SweepFrames
-from ..cells import row_key
+from ..cells import row_key, word
+from ..loaded import LoadedSweep
 from . import arrays
 
 Truths = pd.Series
@@ -31,29 +31,14 @@ OF_HISTORY = ("at", "swing", "change", "of_norm")
 class Evidence:
     """What is on record of some runs, and what follows from it for a claim.
 
-    An expression is one of `DataFrame.eval`. Its names are columns of the trials, columns of the
-    claim (`columns`, name -> expression), and functions of the history or of the arrays.
+    An expression is one of `DataFrame.eval`. Its names are columns of the trials, last words of the
+    fields of the config, columns of the claim (`columns`, name -> expression), and functions of the
+    history or of the arrays.
     """
 
-    def __init__(self, frames: SweepFrames, columns: Mapping[str, str] | None = None) -> None:
-        self.frames = frames
+    def __init__(self, sweep: LoadedSweep, columns: Mapping[str, str] | None = None) -> None:
+        self.sweep, self.trials = sweep, sweep.rows
         self.names = _Names(self, columns or {})
-
-    @cached_property
-    def trials(self) -> pd.DataFrame:
-        """A row for every instance, with the fields of its run's config, and its n, T and d.
-
-        The config of instances from a file says nothing of their shape, but their arrays do.
-        """
-        trials = self.frames.trials
-        unknown = trials.reindex(columns=["n", "T", "d"]).isna().any(axis=1)
-        if not unknown.any():
-            return trials
-        sized = trials.assign(**{key: trials.get(key, np.nan) for key in "nTd"})
-        for run, rows in trials[unknown].groupby(trials["run"].astype(str)):
-            if stored := read_solutions(self.frames.folders[str(run)]):
-                sized.loc[rows.index, ["n", "T", "d"]] = stored["X"].shape[1:]
-        return sized
 
     def value(self, expression: str) -> Any:
         """Return the value of an expression: a series, or one value for all instances."""
@@ -70,13 +55,13 @@ class Evidence:
     def words(self, rules: Sequence[Rule]) -> pd.Series:
         """Return for each instance the word of the first rule whose condition it meets."""
         words = pd.Series("no rule applies", index=self.trials.index, dtype=object)
-        for word, condition in reversed(rules):
-            words[self.truths(condition).fillna(False).astype(bool)] = word
+        for outcome, condition in reversed(rules):
+            words[self.truths(condition).fillna(False).astype(bool)] = outcome
         return words
 
     def curve(self, quantity: str) -> pd.DataFrame:
         """Return a quantity of the history: a row for every instance, a column for every step."""
-        history = self.frames.history
+        history = self.sweep.curves
         rows, key = history[history["quantity"] == quantity], row_key(self.trials)
         table = rows.assign(run=rows["run"].astype(str)).pivot(
             index=key, columns="step", values="value"
@@ -125,7 +110,7 @@ class Evidence:
         """
         numbers = pd.Series(np.nan, index=self.trials.index)
         for run, rows in self.trials.groupby(self.trials["run"].astype(str)):
-            if stored := read_solutions(self.frames.folders[str(run)]):
+            if stored := read_solutions(self.sweep.folders[str(run)]):
                 _, *key = row_key(rows)
                 of_arrays = [stored["seeds" if name == "seed" else name] for name in key]
                 values = pd.Series(
@@ -141,10 +126,13 @@ class _Names(dict[str, Any]):
     def __init__(self, evidence: Evidence, columns: Mapping[str, str]) -> None:
         super().__init__()
         self.evidence, self.columns = evidence, columns
+        self.fields = {word(name): name for name in evidence.sweep.fields}
 
     def __missing__(self, name: str) -> Any:
         if name in self.columns:
             self[name] = self.evidence.value(self.columns[name])
+        elif name in self.fields:
+            self[name] = self.evidence.trials[self.fields[name]]
         elif name in OF_HISTORY:
             self[name] = getattr(self.evidence, name)
         elif name in arrays.MEASURES:

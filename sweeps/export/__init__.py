@@ -18,8 +18,9 @@ from attnsvm.display.pace import each
 from attnsvm.record.archive import pack
 from attnsvm.record.columns import key_columns
 
+from ..aggregate import load
 from ..claims import all_claims
-from ..loaded import LoadedSweep, load
+from ..loaded import LoadedSweep
 from ..report import write_report
 from ..statistics import counts
 from ..verdicts import verdict
@@ -52,7 +53,7 @@ def export(words: Sequence[str]) -> str:
     ]
     sweep = load(*folders)
     if sweep.trials.empty:
-        why = " ".join([sweep.frames.not_shown, *sweep.frames.next])
+        why = " ".join([sweep.not_shown, *sweep.next])
         raise ConfigError(f"{options.run}: must have a finished run. {why}")
     for name in ("tables", "instances"):
         (target / name).mkdir(parents=True)
@@ -63,7 +64,7 @@ def export(words: Sequence[str]) -> str:
     for name, table in tables.items():
         table.to_csv(target / "tables" / f"{name}.csv", index=False)
     page = write_report(
-        replace(sweep.frames, directory=target),
+        replace(sweep, directory=target),
         archives=[pack(folder.resolve(), target).name for folder in folders],
         instances=len(svms[COLUMNS[:4]].drop_duplicates()),
         kinds=counts(svms.assign(file=svms["file"] > ""), ["svm", "status", "file"]),
@@ -77,7 +78,7 @@ def _svms(sweep: LoadedSweep, target: Path, most: int) -> Iterator[dict[str, Any
 
     The instances are evenly spaced, over the runs and in each of them.
     """
-    runs = sweep.frames.finished["run"].tolist()
+    runs = sweep.finished["run"].tolist()
     shares = np.diff(np.arange(len(runs) + 1) * most // max(len(runs), 1))
     for run, share in zip(each("proving run", runs), shares, strict=True):
         arrays = sweep.solutions(run)

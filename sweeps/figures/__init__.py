@@ -28,11 +28,11 @@ from omegaconf import OmegaConf
 
 from attnsvm.config.plugins import declared_modules
 
-from ..aggregate import SweepFrames
 from ..cells import CellAxes, groups, rows_of
+from ..loaded import LoadedSweep
 from ._numbers import status_counts
 
-Tables = Mapping[str, pd.DataFrame]
+Tables = dict[str, pd.DataFrame]
 
 CAPTIONS: Any = OmegaConf.to_container(OmegaConf.load(Path(__file__).with_name("captions.yaml")))
 """Caption and note of each figure."""

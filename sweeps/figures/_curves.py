@@ -10,7 +10,7 @@ import pandas as pd
 from .. import notation, statistics
 from ..cells import rows_of
 from ..facets import BANDS, QUARTILES, Panel, curves, labels, named, panel_of
-from . import CAPTIONS, MOST_CURVES, CellAxes, Drawing, Figure, SweepFrames, Tables, paged
+from . import CAPTIONS, MOST_CURVES, CellAxes, Drawing, Figure, LoadedSweep, Tables, paged
 from ._numbers import OWN, TRAINED, history_of, joined, of_own_norm, outcomes, quantities_of
 
 OF_SVM = ("one_minus", "margin_gap", "correlation", "svm_rank")
@@ -45,7 +45,7 @@ class Curves:
     log_x: bool = False
     facet: Sequence[str] = ()
     hue: Sequence[str] = ()
-    dash: Sequence[str] = ("gradient",)
+    dash: Sequence[str] = ("optimizer.gradient",)
     inner: Sequence[str] = ()
     pooled: Sequence[str] = ()
     first: Sequence[str] = ()
@@ -63,14 +63,14 @@ class Curves:
         own = [name for name in self.inner if name not in (self.x, *self.pooled)]
         return [*axes.besides(*self.inner, self.x), *own, *ends]
 
-    def trials(self, frames: SweepFrames) -> pd.DataFrame:
+    def trials(self, frames: LoadedSweep) -> pd.DataFrame:
         """Return the instances of which some are drawn."""
-        return frames.trials
+        return frames.rows
 
-    def tables(self, frames: SweepFrames) -> dict[str, pd.DataFrame]:
+    def tables(self, frames: LoadedSweep) -> Tables:
         """Return the statistics of the quantities, and the number of instances by status."""
         quantities = [*self.quantities, *chain(*self.more.values()), *self.tabled]
-        trials, keys = self.trials(frames), self.keys(frames.axes)
+        trials, keys = self.trials(frames), self.keys(frames.cells)
         certified = trials["status"] == "ok"
         others = trials["status"].isin(TRAINED) if self.x == "step" or self.trained else certified
         parts = []
@@ -81,10 +81,10 @@ class Curves:
                 parts.append(statistics.summaries(values, by, "value", self.statistic))
         columns = dict.fromkeys([*keys, "quantity", self.x, "used", self.statistic])
         table = joined(parts, [*columns])
-        return {self.name: table, f"{self.name}_counts": outcomes(frames.trials, frames.axes)}
+        return {self.name: table, f"{self.name}_counts": outcomes(frames.rows, frames.cells)}
 
     def _values(
-        self, frames: SweepFrames, trials: pd.DataFrame, keys: list[str], names: Sequence[str]
+        self, frames: LoadedSweep, trials: pd.DataFrame, keys: list[str], names: Sequence[str]
     ) -> tuple[pd.DataFrame, list[str]]:
         """Return the quantities of each instance, and the columns of a group."""
         if self.x == "step":

@@ -11,10 +11,10 @@ from matplotlib.patches import Rectangle
 from .. import style
 from ..cells import groups, rows_of
 from ..facets import heatmap
-from . import CellAxes, Figure, SweepFrames, Tables
+from . import CellAxes, Figure, LoadedSweep, Tables
 from ._numbers import arrays_of, attention, drawn_again
 
-HEAD = ["at_layer", "at_head"]
+HEAD = ["data.at_layer", "data.at_head"]
 COLUMNS = ["seed", "sentence", "token", "attention", "selected", "is_support", "word", "of_query"]
 FRAMES = {"is_support": style.PALETTE[1], "selected": style.PALETTE[0]}
 SENTENCES = 12
@@ -24,7 +24,7 @@ LONGEST = 13
 """Most characters of a word in the figure."""
 
 
-def table(frames: SweepFrames, heads: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+def table(frames: LoadedSweep, heads: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     """Return the attention of the head of largest lean on its first sample of sentences.
 
     Words are read from the model and text that the runs name. Where these are not here, or give
@@ -35,7 +35,7 @@ def table(frames: SweepFrames, heads: pd.DataFrame, by: list[str]) -> pd.DataFra
     for _, part in groups(known, by):
         best = part.iloc[int(part["lean"].to_numpy().argmax())]
         cell = {name: best[name] for name in [*by, *HEAD]}
-        for run in rows_of(frames.trials, cell | {"control": "none"})["run"].unique():
+        for run in rows_of(frames.rows, cell | {"data.control": "none"})["run"].unique():
             arrays = arrays_of(frames, run)
             if "selected" in arrays and "frobenius_W" in arrays:  # not those of Gen-SVM
                 at = {key: values[0] for key, values in arrays.items()}
@@ -82,7 +82,9 @@ def figure(tables: Tables, axes: CellAxes) -> Figure:
     short = {name: table[name].map(_short) for name in ("word", "of_query")}
     table = table.assign(**short)
     first, queries = table.iloc[0], table.drop_duplicates("sentence")["of_query"].tolist()
-    style.heading(ax, f"layer {first['at_layer']}, head {first['at_head']}, seed {first['seed']}")
+    style.heading(
+        ax, f"layer {first['data.at_layer']}, head {first['data.at_head']}, seed {first['seed']}"
+    )
     bar = {"shrink": 0.6, "label": "attention", "pad": 0.01}
     words: Any = {"yticklabels": queries} if any(queries) else {}
     heatmap(

@@ -8,7 +8,7 @@ import pandas as pd
 
 from .. import notation, statistics, style
 from ..facets import bars, labels
-from . import CellAxes, Drawing, Figure, SweepFrames, Tables, paged
+from . import CellAxes, Drawing, Figure, LoadedSweep, Tables, paged
 from ._curves import Curves
 from ._numbers import of_own_norm
 
@@ -19,10 +19,10 @@ they count."""
 OF_ONE_LAYER: dict[str, Any] = {
     "layer": 0,
     "attention_head": 0,
-    "layers": 1,
-    "heads": 1,
-    "residual": False,
-    "trained": "attention",
+    "model.layers": 1,
+    "model.heads": 1,
+    "model.residual": False,
+    "model.trained": "attention",
 }
 """What a row of a run without layers has in these columns."""
 
@@ -68,13 +68,13 @@ class Networks(Curves):
     ends: Sequence[str] = ()
     since: bool = False
 
-    def trials(self, frames: SweepFrames) -> pd.DataFrame:
+    def trials(self, frames: LoadedSweep) -> pd.DataFrame:
         """Return the rows, each with its layer."""
-        return with_layers(frames.trials)
+        return with_layers(frames.rows)
 
-    def tables(self, frames: SweepFrames) -> dict[str, pd.DataFrame]:
+    def tables(self, frames: LoadedSweep) -> Tables:
         """Return the medians over the steps, how rows ended, and the counts by status."""
-        tables, keys = super().tables(frames), self.keys(frames.axes)
+        tables, keys = super().tables(frames), self.keys(frames.cells)
         trials = self.trials(frames)
         if self.ends:
             rows = trials.assign(cause=causes(trials), apart=of_own_norm(trials, "correlation"))

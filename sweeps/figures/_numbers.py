@@ -14,8 +14,8 @@ from attnsvm.record.folder import read_solutions
 from attnsvm.record.run import read_run
 
 from .. import statistics
-from ..aggregate import SweepFrames
 from ..cells import CellAxes, row_key
+from ..loaded import LoadedSweep
 
 CONVERGENCE = WORDS["convergence"]
 """Types of convergence from best to worst."""
@@ -39,9 +39,9 @@ SAME = 1e-6
 """Difference of inner products of stored and drawn rows, relative to the largest, if they agree."""
 
 
-def certified(frames: SweepFrames) -> pd.DataFrame:
+def certified(frames: LoadedSweep) -> pd.DataFrame:
     """Return the instances with status ok: saturated, with certified SVMs."""
-    return frames.trials[frames.trials["status"] == "ok"]
+    return frames.rows[frames.rows["status"] == "ok"]
 
 
 def of_own_norm(table: pd.DataFrame, name: str) -> "pd.Series[float]":
@@ -54,12 +54,12 @@ def of_own_norm(table: pd.DataFrame, name: str) -> "pd.Series[float]":
     return values
 
 
-def history_of(frames: SweepFrames, trials: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+def history_of(frames: LoadedSweep, trials: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     """Return the history of the instances in `trials`, with the columns `keys` of these."""
     key = row_key(trials)
     keys = [name for name in keys if name not in key]
     columns = trials[[*key, *keys]].astype(dict.fromkeys(keys, "category"))
-    return frames.history.drop(columns=keys, errors="ignore").merge(columns, on=key)
+    return frames.curves.merge(columns, on=key)
 
 
 def quantities_of(history: pd.DataFrame, quantities: Iterable[str]) -> pd.DataFrame:
@@ -80,14 +80,28 @@ def joined(parts: Iterable[pd.DataFrame], columns: Sequence[str]) -> pd.DataFram
 
 def ended(trials: pd.DataFrame) -> "pd.Series[str]":
     """Return how an instance ended: its type of convergence, the status where it has none."""
+    if "convergence" not in trials:
+        return trials["status"]
     typed = trials["convergence"].isin(CONVERGENCE) & ~trials["status"].isin(UNTYPED)
     return trials["convergence"].where(typed, trials["status"])
+
+
+def outcome_shares(trials: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Return the share of each `kind` in which instances ended, in each group of `by`."""
+    how = ended(trials)
+    return joined(
+        (
+            statistics.shares(trials.assign(flag=how == kind), by, "flag").assign(kind=kind)
+            for kind in (*CONVERGENCE, *sorted({*how} - {*CONVERGENCE}))
+        ),
+        [*by, "kind"],
+    )
 
 
 # --- stored arrays --------------------------------------------------------------------------------
 
 
-def arrays_of(frames: SweepFrames, run: object) -> dict[str, np.ndarray]:
+def arrays_of(frames: LoadedSweep, run: object) -> dict[str, np.ndarray]:
     """Return the stored arrays of a run; none if its folder is not known."""
     folder = frames.folders.get(str(run))
     return {} if folder is None else dict(read_solutions(folder))
@@ -99,7 +113,7 @@ def attention(at: Mapping[str, np.ndarray], W: np.ndarray) -> np.ndarray:
     return np.asarray(softmax(np.where(at.get("mask", True), logits, -np.inf), axis=-1))
 
 
-def drawn_again(frames: SweepFrames, run: object, at: Mapping[str, np.ndarray]) -> tuple[Any, Any]:
+def drawn_again(frames: LoadedSweep, run: object, at: Mapping[str, np.ndarray]) -> tuple[Any, Any]:
     """Return the data of a stored instance, and the instance with labels; None where it is another.
 
     Words and labels are in no record. Rows may be in another basis: their inner products count.
@@ -144,6 +158,8 @@ def stalled(outcomes: pd.DataFrame, axes: CellAxes) -> str:
         return ""
     parts = [
         f"{part.loc[part['training'] == 'stalled', 'count'].sum()} of {part['count'].sum()} {name}"
-        for name, part in axes.split(drawn, [key for key in ("gradient",) if key in axes.names])
+        for name, part in axes.split(
+            drawn, [key for key in ("optimizer.gradient",) if key in axes.names]
+        )
     ]
     return f" Drawn although training stalled: {', '.join(part.strip() for part in parts)}."

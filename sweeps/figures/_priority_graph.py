@@ -12,7 +12,7 @@ from matplotlib.path import Path as MplPath
 from .. import style
 from ..cells import groups
 from ..facets import heatmap
-from . import CellAxes, Figure, SweepFrames, Tables
+from . import CellAxes, Figure, LoadedSweep, Tables
 from ._numbers import arrays_of, attention, certified, drawn_again, joined
 
 OF_TOKEN = ["sequence", "row", "token", "component", "attention", "is_next"]
@@ -22,13 +22,13 @@ MOST_TOKENS, MOST_SEQUENCES = 20, 16
 """Largest number of tokens of the graph that is drawn, if there is one, and of sequences."""
 
 
-def table(frames: SweepFrames) -> pd.DataFrame:
+def table(frames: LoadedSweep) -> pd.DataFrame:
     """Return the attention to each token of each sequence of a query, of one instance of each cell.
 
     Equal tokens of a sequence are one. A token has the row of the graph in which it is drawn, and
     the number of its component, both from above. A cell that is not drawn again has none.
     """
-    by, parts = frames.axes.besides(), []
+    by, parts = frames.cells.besides(), []
     for _, trials in groups(certified(frames), by):
         first = trials.iloc[0]
         arrays = arrays_of(frames, first["run"])

@@ -9,7 +9,7 @@ import pandas as pd
 
 from .. import statistics
 from ..cells import groups
-from . import SweepFrames
+from . import LoadedSweep
 from ._numbers import arrays_of
 
 NEEDED = ("X", "Z", "mask", "seeds", "selected", "scores", "snapshots")
@@ -26,7 +26,7 @@ Tokens = dict[int, tuple[np.ndarray, ...] | None]
 record, or where the selection is not final."""
 
 
-def of_pairs(frames: SweepFrames) -> pd.DataFrame:
+def of_pairs(frames: LoadedSweep) -> pd.DataFrame:
     """Return how often two optimizers select the same tokens, and both the optimal ones.
 
     Runs are paired if they agree in all axes but those of the optimizer, START not among these. An
@@ -38,15 +38,12 @@ def of_pairs(frames: SweepFrames) -> pd.DataFrame:
     Wilson's interval; unit `sample`: share of the samples, mean over instances, with its bootstrap
     interval. A run is paired with itself too: `both_optimal` is then its own share.
     """
-    axes = frames.axes
+    axes = frames.cells
     of_optimizer = [
-        name
-        for name in axes.names
-        if (field := axes.typed.get(name, name)).partition(".")[0] == "optimizer"
-        and field not in START
+        name for name in axes.names if name.partition(".")[0] == "optimizer" and name not in START
     ]
     rows: list[dict[str, Any]] = []
-    for _, trials in groups(frames.trials, axes.besides(*of_optimizer)):
+    for _, trials in groups(frames.rows, axes.besides(*of_optimizer)):
         cells = [(cell, _tokens(frames, part)) for cell, part in groups(trials, axes.besides())]
         for (cell, first), (of_other, second) in combinations_with_replacement(cells, 2):
             own = {name: of_other[name] for name in of_optimizer if pd.notna(of_other[name])}
@@ -60,7 +57,7 @@ def of_pairs(frames: SweepFrames) -> pd.DataFrame:
     return pd.concat([whole, parts.assign(unit="sample")], ignore_index=True)[kept]
 
 
-def _tokens(frames: SweepFrames, trials: pd.DataFrame) -> Tokens:
+def _tokens(frames: LoadedSweep, trials: pd.DataFrame) -> Tokens:
     """Return the tokens of the instances of a cell."""
     tokens: Tokens = dict.fromkeys(trials["seed"].tolist())
     for run, rows in trials.groupby("run", sort=False):

@@ -10,7 +10,7 @@ import pandas as pd
 from .. import notation, statistics, style
 from ..cells import groups, rows_of
 from ..facets import curves, named, panel_of, panels_of
-from . import CellAxes, Drawing, Figure, SweepFrames, Tables, paged
+from . import CellAxes, Drawing, Figure, LoadedSweep, Tables, paged
 from . import _priority_graph as priority_graph
 from ._curves import Curves
 from ._numbers import CONVERGENCE, UNTYPED, certified, history_of, joined
@@ -25,13 +25,13 @@ PUBLISHED_NEGLIGIBLE = 1e-6
 class Plateau(Curves):
     """With a table of how the quantities change over the last decade of steps."""
 
-    def tables(self, frames: SweepFrames) -> dict[str, pd.DataFrame]:
+    def tables(self, frames: LoadedSweep) -> Tables:
         """Return the curves, counts, and the falls.
 
         A row of `kq_plateau_fall` has the median ratio of a quantity at the last step to the same
         instance's at the last snapshot no later than a tenth of the steps: 1 is a plateau.
         """
-        by = [*frames.axes.besides(), "quantity"]
+        by = [*frames.cells.besides(), "quantity"]
         history = history_of(frames, certified(frames), by[:-1])
         history = history[history["quantity"].isin([*self.quantities, *self.more["gap"]])]
         history = history.sort_values("step")
@@ -49,17 +49,17 @@ class Plateau(Curves):
 class Radii(Curves):
     """Regularisation paths: the steps are the radii of balls (paper, section 3)."""
 
-    def tables(self, frames: SweepFrames) -> dict[str, pd.DataFrame]:
+    def tables(self, frames: LoadedSweep) -> Tables:
         """Return correlations per radius, the share of optimal tokens, and counts by status.
 
         The share is over the paths whose tokens have a type of convergence.
         """
-        trials, name = frames.trials, self.name
+        trials, name = frames.rows, self.name
         tables = Curves.tables(replace(self, x="step"), frames)
         table = tables[name].rename(columns={"step": "radius"})
         typed = trials["convergence"].isin(CONVERGENCE[:5]) & ~trials["status"].isin(UNTYPED)
         optimal = trials.assign(optimal=(trials["convergence"] == "global").where(typed))
-        shares = statistics.shares(optimal, frames.axes.besides(), "optimal")
+        shares = statistics.shares(optimal, frames.cells.besides(), "optimal")
         return tables | {name: table[table["radius"] > 0], f"{name}_optimal": shares}
 
     def notes(self, tables: Tables, axes: CellAxes) -> list[str]:
@@ -79,7 +79,7 @@ class Graphs(Curves):
     The graphs are called NAME_graph, or as the experiment if the curves have another name.
     """
 
-    def tables(self, frames: SweepFrames) -> dict[str, pd.DataFrame]:
+    def tables(self, frames: LoadedSweep) -> Tables:
         """Return the curves, counts, and the tokens of a query of each cell."""
         return super().tables(frames) | {f"{self.name}_graph": priority_graph.table(frames)}
 
@@ -96,14 +96,14 @@ class Graphs(Curves):
 class JointLaw(Curves):
     """W trained with a linear head: its distance from three weighted SVMs."""
 
-    def trials(self, frames: SweepFrames) -> pd.DataFrame:
+    def trials(self, frames: LoadedSweep) -> pd.DataFrame:
         """Return the certified instances whose margins gamma differ: else all curves are equal."""
         trials = certified(frames)
         return trials[trials["gamma_most"] > UNEQUAL * trials["gamma_least"]]
 
-    def tables(self, frames: SweepFrames) -> dict[str, pd.DataFrame]:
+    def tables(self, frames: LoadedSweep) -> Tables:
         """Return the medians pooled over sizes, and the share of each cell within `NEAR`."""
-        ends, cells = certified(frames), frames.axes.names
+        ends, cells = certified(frames), frames.axes
         near = (
             statistics.shares(ends.assign(near=ends[name] <= NEAR), cells, "near").assign(
                 quantity=name
@@ -116,9 +116,9 @@ class JointLaw(Curves):
 class Generalisation(Curves):
     """What trained attention selects in samples that it was not trained on, and the margin."""
 
-    def tables(self, frames: SweepFrames) -> dict[str, pd.DataFrame]:
+    def tables(self, frames: LoadedSweep) -> Tables:
         """Return means on held-out samples, the instances with their margin, and correlations."""
-        keys, trials = self.keys(frames.axes), frames.trials
+        keys, trials = self.keys(frames.cells), frames.rows
         rows = (trials["convergence"] == "global") & (trials["frobenius_status"] == "solved")
         margins = trials[rows].assign(svm_margin=1 / trials["frobenius_objective"])
         shares = [*self.quantities, *self.tabled]
@@ -142,7 +142,7 @@ class Generalisation(Curves):
     def figure(self, quantities: Sequence[str], tables: Tables, axes: CellAxes) -> Figure:
         """Return the shares over n, with a line at that of chance."""
         fig = super().figure(quantities, tables, axes)
-        for ax, T in product(fig.axes, tables["generalisation"]["T"].unique()):
+        for ax, T in product(fig.axes, tables["generalisation"]["data.T"].unique()):
             ax.axhline(1 / T, color=style.FAINT, linestyle=":", linewidth=1)
             where = ax.get_yaxis_transform()
             ax.text(1, 1 / T, "chance ", ha="right", va="top", fontsize=6.5, transform=where)
@@ -151,7 +151,7 @@ class Generalisation(Curves):
     def over_margin(self, tables: Tables, axes: CellAxes) -> Figure:
         """Return a point for each instance of W, a panel for each strength of the signal."""
         table = rows_of(tables["generalisation_margins"], {"parameterization": "w"})
-        column, n = self.words(axes, table, ["signal"]), self.words(axes, table, ["n"])
+        column, n = self.words(axes, table, ["data.signal"]), self.words(axes, table, ["data.n"])
         return curves(
             table.assign(col=column, hue=n, used=1),
             "svm_margin",
@@ -165,9 +165,9 @@ class Generalisation(Curves):
 class TokenCount(Curves):
     """A quadratic head: attended tokens, the three SVMs, and what the published rule keeps."""
 
-    def tables(self, frames: SweepFrames) -> dict[str, pd.DataFrame]:
+    def tables(self, frames: LoadedSweep) -> Tables:
         """Return final quantities, the share the published rule keeps and status counts."""
-        trials, by = frames.trials, self.keys(frames.axes)
+        trials, by = frames.rows, self.keys(frames.cells)
         kept = (trials["status"] == "ok") & (trials["max_masked_softmax"] <= PUBLISHED_NEGLIGIBLE)
         shares = statistics.shares(trials.assign(kept=kept), by, "kept")
         return super().tables(frames) | {f"{self.name}_kept": shares}

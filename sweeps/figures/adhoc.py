@@ -14,8 +14,8 @@ from .. import notation, statistics, style
 from ..chart.chart import WORDS, figure_of
 from ..chart.spec import ROOM, ChartSpec
 from ..facets import WHISKERS, Panel, bars, curves, named, values_of
-from . import CAPTIONS, FIGURES, CellAxes, Drawing, Figure, SweepFrames, Tables, paged
-from ._numbers import ended
+from . import CAPTIONS, FIGURES, CellAxes, Drawing, Figure, LoadedSweep, Tables, paged
+from ._numbers import outcome_shares
 
 RANKS = ("frobenius_rank", "nuclear_rank")
 """Drawn where nothing is trained."""
@@ -24,43 +24,32 @@ BARS = 12
 """Largest number of bars in a figure."""
 
 
-def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
+def tables(frames: LoadedSweep) -> Tables:
     """Return, per cell, the shares of outcomes and the median 1-correlations."""
-    by, trials, ok = frames.axes.besides(), frames.trials, frames.trials["status"] == "ok"
+    by, rows, ok = frames.cells.besides(), frames.rows, frames.rows["status"] == "ok"
     present = [
         name
         for name in (*notation.SVM_QUANTITIES, *RANKS)
-        if name in trials and trials[name].notna().any()
+        if name in rows and rows[name].notna().any()
     ]
     quantities = [name for name in present if name not in RANKS] or present
-    outcome = ended(trials) if "convergence" in trials else trials["status"]
-    values = {name: trials[name].where(ok) for name in quantities}
-    trials = trials.assign(outcome=outcome, ok=ok, **values)
-    long = trials.melt([*by, "ok"], quantities, "quantity", "value")
-    outcomes = statistics.counts(trials, [*by, "outcome"])
-    total = outcomes.groupby(by, dropna=False)["count"].transform("sum") if by else len(trials)
-    counted = outcomes.assign(total=total)[["count", "total"]].to_numpy()
-    low, high = statistics.wilson_interval(*counted.T)
-    tables = {
-        "outcomes": outcomes.assign(share=outcomes["count"] / total, low=low, high=high),
+    certified = rows.assign(**{name: rows[name].where(ok) for name in quantities})
+    long = certified.melt(by, quantities, "quantity", "value")
+    return {
+        "outcomes": outcome_shares(rows, by),
         "agreement": statistics.summaries(long, [*by, "quantity"], "value", "median"),
-        "usable": statistics.shares(trials, by, "ok"),
+        "usable": statistics.shares(rows.assign(ok=ok), by, "ok"),
     }
-    for table in tables.values():
-        names = [frames.axes.label(cell) or "all" for cell in table[by].to_dict("records")]  # type: ignore[arg-type]
-        table.insert(len(by), "cell", pd.Series(names, table.index, dtype=str))
-    return tables
 
 
 def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
     """Return a chart of each quantity over a numeric axis, and cells side by side if few."""
-    cells = list(tables["outcomes"]["cell"].unique())
-    numbers = tables["usable"][axes.besides()].select_dtypes("number")
-    values = numbers.dropna(axis="columns").nunique()
+    by, cells = axes.besides(), tables["usable"]
+    values = cells[by].select_dtypes("number").dropna(axis="columns").nunique()
     charts = _charts(tables, axes, str(values.idxmax()), remarks) if values.max() > 1 else []
     if charts and len(cells) > BARS:
         return charts
-    pages = [cells[first : first + BARS] for first in range(0, len(cells), BARS)]
+    pages = [cells.iloc[first : first + BARS] for first in range(0, len(cells), BARS)]
     hidden = sum(map(len, pages[FIGURES:]))
     lines = [*remarks, *([f"{hidden} further cells are in the table only."] if hidden else [])]
     trained = tables["agreement"]["quantity"].isin(notation.SVM_QUANTITIES).any()
@@ -69,7 +58,7 @@ def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Dr
         Drawing(
             f"{name}_{i}" if i else name,
             CAPTIONS[name]["caption"],
-            partial(figure, tables, page),
+            partial(figure, {key: _of_cells(part, page, axes) for key, part in tables.items()}),
             partial(list, [CAPTIONS[name]["note"], *lines]),
         )
         for name, figure in figures.items()
@@ -102,11 +91,11 @@ def _charts(tables: Tables, axes: CellAxes, x: str, remarks: Sequence[str]) -> l
 
 
 def _chart(quantity: str, parts: dict[str, str], tables: Tables, axes: CellAxes) -> Figure:
-    typed: Any = {role: axes.typed.get(name, name) for role, name in parts.items()}
     y = "instances with status ok" if quantity == "ok" else quantity
     log = ("y",) if quantity in notation.SVM_QUANTITIES else ()
-    spec = ChartSpec(y=y, **typed, kind="line", log=log)
-    return figure_of(tables["chart"].rename(columns=axes.typed), spec)
+    roles: Any = parts
+    spec = ChartSpec(y=y, **roles, kind="line", log=log)
+    return figure_of(tables["chart"], spec)
 
 
 def _notes(tables: Tables, axes: CellAxes) -> list[str]:
@@ -118,25 +107,28 @@ def _notes(tables: Tables, axes: CellAxes) -> list[str]:
     ]
 
 
-def _of_cells(table: pd.DataFrame, cells: list[str]) -> pd.DataFrame:
+def _of_cells(table: pd.DataFrame, cells: pd.DataFrame, axes: CellAxes) -> pd.DataFrame:
     """Return the rows of some cells, with the words of each."""
-    words = {cell: style.wrapped(style.plain(cell), 1.2) for cell in cells}
-    table = table[table["cell"].isin(cells)]
-    return table.assign(words=named(table["cell"], words))
+    by = axes.besides()
+    table = table.merge(cells[by]) if by else table
+    names = [axes.label(cell) or "all" for cell in table[by].to_dict("records")]
+    return table.assign(words=[style.wrapped(style.plain(name), 1.2) for name in names])
 
 
-def _outcomes(tables: Tables, cells: list[str]) -> Figure:
+def _outcomes(tables: Tables) -> Figure:
     """Return a stacked bar of the outcomes of each cell."""
-    return bars(_of_cells(tables["outcomes"], cells), "words", "outcome", style.FILLS["kinds"])
+    return bars(tables["outcomes"], "words", "kind", style.FILLS["kinds"])
 
 
-def _agreement(tables: Tables, cells: list[str]) -> Figure:
+def _agreement(tables: Tables) -> Figure:
     """Return the median 1-correlations of each cell with their intervals."""
-    table = _of_cells(tables["agreement"], cells)
+    table = tables["agreement"]
     table = table[table["quantity"].isin(notation.SVM_QUANTITIES)]
+    words = values_of(table, "words")
     fig = curves(
         table.assign(
-            at=table["words"].cat.codes, hue=named(table["quantity"], notation.SVM_QUANTITIES)
+            at=table["words"].map(words.index),
+            hue=named(table["quantity"], notation.SVM_QUANTITIES),
         ),
         "at",
         "median",
@@ -147,6 +139,6 @@ def _agreement(tables: Tables, cells: list[str]) -> Figure:
         palette=notation.SVM_COLOURS,
         panels=Panel("median " + notation.DISTANCE(r"\cdot\,"), "log"),
     )
-    style.words_at(fig.axes[0], values_of(table, "words"))
+    style.words_at(fig.axes[0], words)
     fig.axes[0].set_xlabel("")
     return fig

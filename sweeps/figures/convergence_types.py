@@ -9,8 +9,8 @@ import pandas as pd
 from .. import notation, statistics, style
 from ..cells import rows_of
 from ..facets import bars, labels, values_of
-from . import MOST_PANELS, CellAxes, Drawing, Figure, SweepFrames, Tables, paged
-from ._numbers import CONVERGENCE, ended, outcomes
+from . import MOST_PANELS, CellAxes, Drawing, Figure, LoadedSweep, Tables, paged
+from ._numbers import outcome_shares, outcomes
 
 
 @dataclass(frozen=True)
@@ -20,20 +20,13 @@ class Types:
     name: str
     x: str
 
-    def tables(self, frames: SweepFrames) -> dict[str, pd.DataFrame]:
+    def tables(self, frames: LoadedSweep) -> Tables:
         """Return the share of every type of convergence, and of Assumption B.1, in each cell."""
-        trials = frames.trials.assign(ended=ended(frames.trials))
-        by = [*frames.axes.besides(self.x), self.x]
-        kinds = [*CONVERGENCE, *sorted({*trials["ended"]} - {*CONVERGENCE})]
-        flags = {kind: trials["ended"] == kind for kind in kinds}
-        flags["assumption_b1"] = trials.get("assumption_b1", pd.Series(pd.NA, index=trials.index))
-        parts = [
-            statistics.shares(trials.assign(flag=flag), by, "flag").assign(kind=kind)
-            for kind, flag in flags.items()
-        ]
+        trials, by = frames.rows, [*frames.cells.besides(self.x), self.x]
+        b1 = statistics.shares(trials, by, "assumption_b1").assign(kind="assumption_b1")
         return {
-            "convergence_types": pd.concat(parts, ignore_index=True),
-            "convergence_types_counts": outcomes(trials, frames.axes),
+            "convergence_types": pd.concat([outcome_shares(trials, by), b1], ignore_index=True),
+            "convergence_types_counts": outcomes(trials, frames.cells),
         }
 
     def draw(self, tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:

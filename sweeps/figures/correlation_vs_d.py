@@ -11,7 +11,7 @@ from .. import statistics, style
 from ..cells import number, rows_of
 from ..facets import bars, curves, labels, named, panel_of, values_of
 from ..notation import SVM_COLOURS, SVM_QUANTITIES, TABLES, column
-from . import CAPTIONS, MOST_PANELS, CellAxes, Drawing, Figure, SweepFrames, Tables, paged
+from . import CAPTIONS, MOST_PANELS, CellAxes, Drawing, Figure, LoadedSweep, Tables, paged
 from ._numbers import certified, history_of, stalled
 
 QUANTITIES = [f"one_minus_corr_{svm}" for svm in ("svmeq", "frobenius", "1token")]
@@ -31,15 +31,15 @@ SMALLEST, SMALLEST_SOFTMAX = 1e-17, 1e-60
 """Smallest 1-correlation and softmax on a log axis: smaller values and 0 are drawn there."""
 
 
-def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
+def tables(frames: LoadedSweep) -> Tables:
     """Return the 1-correlations of the accepted instances and the statuses of all instances.
 
     By cell, quantity and step, and at the last step for all and for those without a flat head; of
     every accepted instance; and values read off the published figure, where the sweep has its
     setting. The counts are by status, reason, whether some head is flat, and how training ended.
     """
-    trials = frames.trials
-    by = [*frames.axes.besides("d"), "d"]
+    trials = frames.rows
+    by = [*frames.cells.besides("data.d"), "data.d"]
     quantities = [name for name in (*QUANTITIES, "one_minus_corr_svmeq_lsq") if name in trials]
     flat = trials["flat"].eq(True).fillna(False) if "flat" in trials else False
     trials = trials.assign(flat=flat, training=trials.get("training", ""))
@@ -65,12 +65,12 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
 def _published(trials: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """Return quantity and value of the published figure for every cell with its setting."""
     same = trials[[*PUBLISHED["setting"]]].eq(pd.Series(PUBLISHED["setting"])).all(axis=1)
-    names = [*dict.fromkeys(["d", "gradient", *by])]
+    names = [*dict.fromkeys(["data.d", "optimizer.gradient", *by])]
     rows = [
         {**cell, "quantity": quantity, "value": value}
         for cell in trials.loc[same, names].drop_duplicates().sort_values(names).to_dict("records")
         for quantity, value in zip(
-            QUANTITIES, PUBLISHED["read_off"].get(cell["d"], ()), strict=False
+            QUANTITIES, PUBLISHED["read_off"].get(cell["data.d"], ()), strict=False
         )
     ]
     return pd.DataFrame(rows, columns=[*names, "quantity", "value"])
@@ -92,8 +92,8 @@ def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Dr
             remarks,
             notes=_notes,
             counts="",
-            inner=["d"],
-            panels=["gradient"],
+            inner=["data.d"],
+            panels=["optimizer.gradient"],
             room=room,
             cells="correlation_vs_d_counts",
         )
@@ -106,9 +106,9 @@ def _notes(tables: Tables, axes: CellAxes) -> list[str]:
     listed = "; ".join(f"{count} {kind}" for kind, count in by_kind.items())
     accepted = [
         f"{rows_of(rows, {'status': 'ok'})['count'].sum()} of {rows['count'].sum()} at d={d}"
-        for d, rows in counts.groupby("d")
+        for d, rows in counts.groupby("data.d")
     ]
-    hidden = counts["d"].nunique() - DIMENSIONS
+    hidden = counts["data.d"].nunique() - DIMENSIONS
     more = f"Of steps and instances, {hidden} further values of d are in the tables only."
     return [
         f"Instances drawn: {counts['count'].sum()} ({listed}).{stalled(counts, axes)}",
@@ -130,21 +130,21 @@ def _kinds(counts: pd.DataFrame, axes: CellAxes) -> pd.DataFrame:
 
 def _variant(table: pd.DataFrame, axes: CellAxes) -> "pd.Series[Any]":
     """Return the label of each row's axes besides d: the published arithmetic comes first."""
-    words = labels(axes, table, axes.besides("d"))
+    words = labels(axes, table, axes.besides("data.d"))
     return words.cat.reorder_categories(words.cat.categories[::-1])
 
 
 def _words(name: str, tables: Tables, axes: CellAxes) -> pd.DataFrame:
     """Return the rows of the three solutions, with the words of variant, d (`col`) and curve."""
     counts = tables["correlation_vs_d_counts"]
-    ds = sorted(counts["d"].unique())
+    ds = sorted(counts["data.d"].unique())
     places = np.linspace(0, len(ds) - 1, min(len(ds), DIMENSIONS)).round().astype(int)
     columns = {ds[i]: f"$d={number(ds[i])}$" for i in places}
     table = tables[name]
     table = table[table["quantity"].isin(QUANTITIES)]
     return table.assign(
         variant=_variant(table, axes).astype(_variant(counts, axes).dtype),
-        col=pd.Categorical(table["d"].map(columns), list(columns.values())),
+        col=pd.Categorical(table["data.d"].map(columns), list(columns.values())),
         hue=named(table["quantity"], {name: SVM_QUANTITIES[name] for name in QUANTITIES}),
     )
 
@@ -166,7 +166,7 @@ def _versus_d(tables: Tables, axes: CellAxes) -> Figure:
     read = {"published figure, read off": {"color": style.INK, **READ}} if len(published) else {}
     fig = curves(
         table,
-        "d",
+        "data.d",
         "mean",
         panels=AXIS,
         extra=read,
@@ -174,7 +174,7 @@ def _versus_d(tables: Tables, axes: CellAxes) -> Figure:
     )
     for ax, variant in zip(fig.axes, values_of(table, "variant"), strict=True):
         for curve, rows in rows_of(published, {"variant": variant}).groupby("hue"):
-            ax.plot(rows["d"], rows["value"], **READ, color=SVM_COLOURS[str(curve)])
+            ax.plot(rows["data.d"], rows["value"], **READ, color=SVM_COLOURS[str(curve)])
     return fig
 
 
@@ -186,11 +186,11 @@ def _drawn(tables: Tables, axes: CellAxes) -> Figure:
     others = [kind for kind in kinds if kind not in accepted]
     looks = dict(zip(accepted, fills["accepted"], strict=False))
     looks |= zip(others, chain(fills["others"], repeat({"color": style.INK})), strict=False)
-    total = counts.groupby(["variant", "d"], observed=True)["count"].transform("sum")
-    bar = counts["d"].map(number) + "\n(" + total.astype(str) + ")"
+    total = counts.groupby(["variant", "data.d"], observed=True)["count"].transform("sum")
+    bar = counts["data.d"].map(number) + "\n(" + total.astype(str) + ")"
     counts = counts.assign(share=counts["count"] / total, bar=bar, col=counts["variant"])
     return bars(
-        counts.sort_values("d"),
+        counts.sort_values("data.d"),
         "bar",
         "kind",
         looks,

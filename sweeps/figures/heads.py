@@ -9,21 +9,21 @@ import pandas as pd
 
 from .. import statistics
 from ..facets import curves, labels, named, panels_of
-from . import CellAxes, Drawing, Figure, SweepFrames, Tables, paged
+from . import CellAxes, Drawing, Figure, LoadedSweep, Tables, paged
 from ._networks import with_layers
 from ._numbers import OWN_NORM, arrays_of, of_own_norm, outcomes
 
-X = ("parameterization", "layers", "layer", "heads")
+X = ("parameterization", "model.layers", "layer", "model.heads")
 OF_ROWS = [*X, "attention_head"]
 FIGURES = {"heads": ("own", "equal"), "heads_risk": ("risk",)}
 
 
-def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
+def tables(frames: LoadedSweep) -> Tables:
     """Return each measure by layer and number of heads, and the counts by status."""
-    trials = with_layers(frames.trials)
+    trials = with_layers(frames.rows)
     ok = trials[trials["status"] == "ok"]
     ok = ok.assign(own=of_own_norm(ok, "correlation"))
-    keys = [*frames.axes.besides(*OF_ROWS), *X]
+    keys = [*frames.cells.besides(*OF_ROWS), *X]
     each = [*dict.fromkeys([*keys, "run", "seed"])]
     layers = ok.groupby(each, observed=True, dropna=False)["own"].median().reset_index()
     pairs = pd.DataFrame(_pairs(frames, ok, keys), columns=[*keys, "equal", "other"])
@@ -40,19 +40,19 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     ]
     return {
         "heads": pd.concat(parts, ignore_index=True),
-        "heads_counts": outcomes(frames.trials, frames.axes),
+        "heads_counts": outcomes(frames.rows, frames.cells),
     }
 
 
 def _pairs(
-    frames: SweepFrames, ok: pd.DataFrame, keys: Sequence[str]
+    frames: LoadedSweep, ok: pd.DataFrame, keys: Sequence[str]
 ) -> Iterator[dict[str, object]]:
     """Yield a row for each layer of an instance with several heads.
 
     `equal` is the share of samples on which a pair of heads selects the same token, `other` the
     median 1-correlation of a head with the SVM of another one: both over all pairs of the layer.
     """
-    several = ok.groupby("run", observed=True)["heads"].transform("max") > 1
+    several = ok.groupby("run", observed=True)["model.heads"].transform("max") > 1
     for run, trials in ok[several].groupby("run", observed=True):
         arrays = arrays_of(frames, run)
         name = f"{OWN_NORM.get(str(trials['parameterization'].iloc[0]))}_W"
@@ -89,10 +89,10 @@ def _figure(measures: Sequence[str], tables: Tables, axes: CellAxes) -> Figure:
         row=labels(axes, table, ["parameterization"]),
         value=table["median"].mask(equal, table["mean"]),
         col=table["measure"].mask(other, "own"),
-        hue=labels(axes, table, ["layers", "layer"]),
+        hue=labels(axes, table, ["model.layers", "layer"]),
         dash=named(other, {False: "its own SVM", True: "SVM of another head"}),
     )
     table = table[table["col"].isin(measures)]
     if "own" not in measures:
         table = table.drop(columns="dash")
-    return curves(table, "heads", "value", panels=panels_of(*measures))
+    return curves(table, "model.heads", "value", panels=panels_of(*measures))

@@ -12,7 +12,7 @@ import pandas as pd
 from .. import notation, statistics, style
 from ..cells import rows_of
 from ..facets import curves, labels, named, panel_of
-from . import CAPTIONS, MOST_PANELS, CellAxes, Drawing, Figure, SweepFrames, Tables, paged
+from . import CAPTIONS, MOST_PANELS, CellAxes, Drawing, Figure, LoadedSweep, Tables, paged
 from ._numbers import arrays_of, certified, history_of, joined, outcomes
 from ._selections import of_pairs
 
@@ -34,13 +34,13 @@ FIGURES = {
 """End of a figure's name -> its quantity, and the gradient of training."""
 
 
-def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
+def tables(frames: LoadedSweep) -> Tables:
     """Return the quantities over the steps and at the last one, selected tokens, and counts.
 
     `bregman` is D(W_svm / ||W_svm||_p, W / ||W||_p) with the p of training;
     `bregman_other_tokens` is the same for the SVM of the tokens that the run of that p selects.
     """
-    keys = list(dict.fromkeys([*frames.axes.names, "p", "gradient"]))
+    keys = list(dict.fromkeys([*frames.axes, "optimizer.p", "optimizer.gradient"]))
     history = history_of(frames, certified(frames), keys)
     words = history["quantity"].astype(str).str.extract("^(one_minus_corr|margin_gap)_(.+)$")
     recorded = history.assign(quantity=words[0], svm=words[1])[words[0].notna()]
@@ -52,19 +52,19 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
         "mirror_descent": table,
         "mirror_descent_end": table[table["step"] == last].reset_index(drop=True),
         "mirror_descent_tokens": of_pairs(frames),
-        "mirror_descent_counts": outcomes(frames.trials, frames.axes),
+        "mirror_descent_counts": outcomes(frames.rows, frames.cells),
     }
 
 
-def _divergences(frames: SweepFrames, keys: Sequence[str]) -> pd.DataFrame:
+def _divergences(frames: LoadedSweep, keys: Sequence[str]) -> pd.DataFrame:
     """Return the Bregman divergences over the steps of the certified instances with a path."""
-    apart = [key for key in keys if key not in ("p", "steps")]
+    apart = [key for key in keys if key not in ("optimizer.p", "optimizer.steps")]
     parts: list[pd.DataFrame] = []
     for _, cells in certified(frames).groupby(apart, dropna=False, sort=True):
         runs = [
             (dict(zip(keys, part.iloc[0][list(keys)], strict=True)), arrays)
             for run, part in cells.groupby("run", sort=False)
-            if (arrays := _with_path(frames, run, part)) and part["p"].notna().all()
+            if (arrays := _with_path(frames, run, part)) and part["optimizer.p"].notna().all()
         ]
         for (cell, arrays), name in ((run, name) for run in runs for name in run[1]):
             norm = name.removesuffix("_W")
@@ -72,14 +72,16 @@ def _divergences(frames: SweepFrames, keys: Sequence[str]) -> pd.DataFrame:
                 continue
             own = {"svm": norm, **cell}
             parts.append(_over_steps({**own, "quantity": "bregman"}, arrays, arrays[name], arrays))
-            others = [there for of, there in runs if of["p"] == _power(norm) and name in there]
+            others = [
+                there for of, there in runs if of["optimizer.p"] == _power(norm) and name in there
+            ]
             if len(others) == 1:
                 svm = others[0][name]
                 parts.append(_over_steps({**own, "quantity": OTHER}, arrays, svm, others[0]))
     return joined(parts, [*keys, "svm", "quantity", "seed", "step", "value"])
 
 
-def _with_path(frames: SweepFrames, run: object, trials: pd.DataFrame) -> dict[str, np.ndarray]:
+def _with_path(frames: LoadedSweep, run: object, trials: pd.DataFrame) -> dict[str, np.ndarray]:
     """Return the arrays of these instances of a run; none without a path on record."""
     arrays = arrays_of(frames, run)
     if "snapshots" not in arrays:
@@ -113,7 +115,7 @@ def _over_steps(
     svm = np.full(path[:, 0].shape, np.nan)
     _, here, there = np.intersect1d(seeds, separated["seeds"], return_indices=True)
     svm[here] = W[there]
-    values = directional_bregman_divergence(svm[:, None], path, columns["p"])
+    values = directional_bregman_divergence(svm[:, None], path, columns["optimizer.p"])
     seed = np.repeat(seeds, steps.shape[1])
     return pd.DataFrame({**columns, "seed": seed, "step": steps.ravel(), "value": values.ravel()})
 
@@ -121,7 +123,7 @@ def _over_steps(
 def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
     """Return the figures for W, and those for (K, Q)."""
     rules = set(tables["mirror_descent_counts"].get("parameterization", [""]))
-    known = set(tables["mirror_descent"]["gradient"])
+    known = set(tables["mirror_descent"]["optimizer.gradient"])
     drawings: list[Drawing] = []
     for rule, (end, (quantity, gradient)) in product(sorted(rules, reverse=True), FIGURES.items()):
         if gradient not in known and (end or known):
@@ -136,8 +138,8 @@ def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Dr
             axes,
             remarks,
             caption=CAPTIONS[f"mirror_descent{end}"],
-            inner=["gradient"],
-            panels=["p", "steps"],
+            inner=["optimizer.gradient"],
+            panels=["optimizer.p", "optimizer.steps"],
             room=MOST_PANELS,
         )
     return drawings
@@ -146,10 +148,12 @@ def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Dr
 def _figure(quantity: str, gradient: str, tables: Tables, axes: CellAxes) -> Figure:
     table = tables["mirror_descent"]
     shown = [quantity, *([OTHER] if gradient == "direct" else [])]
-    table = table[(table["gradient"] == gradient) & table["quantity"].isin(shown)]
+    table = table[(table["optimizer.gradient"] == gradient) & table["quantity"].isin(shown)]
     norms = sorted({*table["svm"]}, key=_place)
     words = {norm: notation.VALUES["norm"].get(norm, style.plain(norm)) for norm in norms}
-    apart = axes.besides("gradient", "steps", "parameterization") or ["p"]
+    apart = axes.besides("optimizer.gradient", "optimizer.steps", "parameterization") or [
+        "optimizer.p"
+    ]
     return curves(
         table.assign(
             col=labels(axes, table, apart),

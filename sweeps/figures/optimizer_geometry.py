@@ -13,7 +13,7 @@ from .. import statistics, style
 from ..cells import groups, row_key
 from ..facets import curves, heatmap, panel_of
 from ..notation import VALUES, label
-from . import MOST_CURVES, CellAxes, Drawing, Figure, SweepFrames, Tables, _selections, paged
+from . import MOST_CURVES, CellAxes, Drawing, Figure, LoadedSweep, Tables, _selections, paged
 from ._numbers import certified, history_of, joined, outcomes
 
 GAP, GAP_OVER_STEPS = "_margin_gap", "margin_gap_"
@@ -35,7 +35,7 @@ NORMS = ("frobenius", "spectral", "max", "l1", "nuclear")
 RANGE = 1e-4, 1.0
 """Margin gaps of the ends of the colour scale."""
 
-STEPS = ("lr", "growth", "decay", "steps")
+STEPS = ("optimizer.lr", "optimizer.growth", "optimizer.decay", "optimizer.steps")
 """Fields of the sizes and the number of steps."""
 
 BALLS = ("frobenius", "spectral", "max", "nuclear")
@@ -60,9 +60,9 @@ class Geometry:
     name: str
     room: int = MOST_CURVES
 
-    def tables(self, frames: SweepFrames) -> dict[str, pd.DataFrame]:
+    def tables(self, frames: LoadedSweep) -> Tables:
         """Return the gaps in every norm, in the own one over the steps, tokens, and counts."""
-        trials, keys = _with_own(certified(frames)), [*frames.axes.besides(), "own"]
+        trials, keys = _with_own(certified(frames)), [*frames.cells.besides(), "own"]
         names = {name: name.removesuffix(GAP) for name in map(str, trials) if name.endswith(GAP)}
         balls = {f"constrained_{norm}": f"ball of {norm}" for norm in BALLS}
         names |= {name: words for name, words in balls.items() if name in trials}
@@ -75,17 +75,17 @@ class Geometry:
             self.name: statistics.summaries(long, [*keys, "margin_in"], "value", "median"),
             f"{self.name}_steps": statistics.summaries(rows, [*keys, "step"], "value", "median"),
             f"{self.name}_tokens": _selections.of_pairs(frames),
-            f"{self.name}_counts": outcomes(frames.trials, frames.axes),
+            f"{self.name}_counts": outcomes(frames.rows, frames.cells),
         }
         if self.room > MOST_CURVES:
             tables[f"{self.name}_reached"] = self.reached(frames)
         return tables
 
-    def reached(self, frames: SweepFrames) -> pd.DataFrame:
+    def reached(self, frames: LoadedSweep) -> pd.DataFrame:
         """Return how many instances of each setting end where."""
         trials = _with_own(certified(frames))
         ends = trials.assign(reached=_reached(frames, trials))
-        return statistics.counts(ends, [*frames.axes.besides(), "own", "reached"])
+        return statistics.counts(ends, [*frames.cells.besides(), "own", "reached"])
 
     def draw(self, tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
         """Return the map and the curves, or several of each."""
@@ -99,13 +99,13 @@ class Geometry:
 def _with_own(trials: pd.DataFrame) -> pd.DataFrame:
     """Return the trials with the norm of each optimizer as `own`, "" where it is not known."""
     own = trials["optimizer"].map(OWN)
-    if "norm" in trials:
-        own = own.where(trials["optimizer"] != "steepest", trials["norm"])
+    if "optimizer.norm" in trials:
+        own = own.where(trials["optimizer"] != "steepest", trials["optimizer.norm"])
     own = own.where(trials["parameterization"] != "kq", own.map(OF_FACTORS))
     return trials.assign(own=own.fillna(""))
 
 
-def _reached(frames: SweepFrames, trials: pd.DataFrame) -> list[str]:
+def _reached(frames: LoadedSweep, trials: pd.DataFrame) -> list[str]:
     """Return where each of the trials ends: a norm, its ball, `none`, or `undecided`.
 
     A norm is reached, or its ball if weights decay, if W has a gap in it of REACHED at most, and a
@@ -118,7 +118,7 @@ def _reached(frames: SweepFrames, trials: pd.DataFrame) -> list[str]:
     history = history_of(frames, trials, keys)
     wide = history.pivot_table("value", [*keys, "step"], "quantity", observed=True)
     curves = dict(iter(wide.reset_index("step").groupby(keys, observed=True)))
-    decays = trials.get("weight_decay", pd.Series(0.0, trials.index)) > 0
+    decays = trials.get("optimizer.weight_decay", pd.Series(0.0, trials.index)) > 0
     decays &= "constrained_nuclear" in trials
     return [
         ending(row, curves.get(tuple(row[keys]), pd.DataFrame()))
@@ -141,7 +141,7 @@ def ending(row: pd.Series, curve: pd.DataFrame) -> str:
     if row["decays"]:
         ended = row["own"] in ("", *BALLS) and settled(curve, [*names, "W_norm"], "step")
     else:
-        ended = (settled if row.get("eps", 0.0) > 0 else away)(curve, names, "W_norm")
+        ended = (settled if row.get("optimizer.eps", 0.0) > 0 else away)(curve, names, "W_norm")
     return "none" if ended else "undecided"
 
 
@@ -182,7 +182,9 @@ def decision(table: pd.DataFrame, counts: pd.DataFrame) -> str:
     """
     of_balls = table["margin_in"].str.startswith("ball")
     decays = counts["reached"].str.startswith("ball").any()
-    decays |= "weight_decay" in table and bool((table["weight_decay"] > 0).any())
+    decays |= "optimizer.weight_decay" in table and bool(
+        (table["optimizer.weight_decay"] > 0).any()
+    )
     rows = table[of_balls == decays].sort_values("median")
     least, others = rows.iloc[:1], rows.iloc[1:]
     apart = (least["high"] <= REACHED) & (least["high"] < others["low"].min())

@@ -9,13 +9,13 @@ import pandas as pd
 from matplotlib.colors import Normalize
 
 from .. import statistics, style
-from ..cells import number, rows_of
+from ..cells import number, rows_of, word
 from ..facets import curves, heatmaps, labels, named, panel_of
 from ..notation import MEASURED, column
-from . import CAPTIONS, CellAxes, Drawing, Figure, SweepFrames, Tables, paged
+from . import CAPTIONS, CellAxes, Drawing, Figure, LoadedSweep, Tables, paged
 from ._numbers import UNTYPED, outcomes
 
-X = ("n", "T", "d")
+X = ("data.n", "data.T", "data.d")
 SHARES = MEASURED["phase_transition"]
 DECIDED = ["optimum_feasible", "assumption_b1", "assumption_d"]
 """Columns of the instance alone."""
@@ -28,21 +28,21 @@ MAPS = 4
 
 MAP = "phase_transition_maps"
 
-AXES = {"T": "n", "n": "T"}
+AXES = {"data.T": "data.n", "data.n": "data.T"}
 """Horizontal axis of a plane through the grid -> what is fixed in it, besides d."""
 
 PROMISED = r"$\max(T-1, n)$"
 
 
-def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
+def tables(frames: LoadedSweep) -> Tables:
     """Return the four shares of every cell, the d of one half, and counts by status."""
-    trials = frames.trials
+    trials = frames.rows
     decided = trials["status"] != "tie"
-    typed = trials["tokens"].eq("top") & ~trials["status"].isin((*UNTYPED, "undecided"))
+    typed = trials["selection.tokens"].eq("top") & ~trials["status"].isin((*UNTYPED, "undecided"))
     flags = trials.reindex(columns=DECIDED).astype("boolean").where(decided)
     flags = flags.rename(columns={"optimum_feasible": "feasible"})
     flags["global"] = trials["convergence"].eq("global").where(typed)
-    by = [*frames.axes.besides(*X), *X]
+    by = [*frames.cells.besides(*X), *X]
     ties = statistics.shares(trials.assign(flag=~decided), by, "flag")["count"]
     parts = []
     for name in SHARES:
@@ -57,8 +57,8 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     keys = [*by[:-1], "share_of"]
     return {
         "phase_transition": shares,
-        "phase_transition_halfway": statistics.halfway_points(shares[of_most], keys, "d"),
-        "phase_transition_counts": outcomes(trials, frames.axes),
+        "phase_transition_halfway": statistics.halfway_points(shares[of_most], keys, "data.d"),
+        "phase_transition_counts": outcomes(trials, frames.cells),
     }
 
 
@@ -68,13 +68,13 @@ def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Dr
     for axis, fixed in AXES.items():
         planes = _planes(table, axis)
         if len(planes) or not figures:
-            figures["phase_transition" if axis == "T" else "phase_transition_n"] = partial(
+            figures["phase_transition" if axis == "data.T" else "phase_transition_n"] = partial(
                 _halfway, axis
             )
         for value in planes[fixed].unique()[:MAPS]:
-            place = {"axis": axis, "fixed": f"{fixed} = {number(value)}"}
+            place = {"axis": word(axis), "fixed": f"{word(fixed)} = {number(value)}"}
             caption = {key: text.format(**place) for key, text in CAPTIONS[MAP].items()}
-            plane = {f"{MAP}_{fixed}{number(value)}": partial(_maps, {fixed: value}, axis)}
+            plane = {f"{MAP}_{word(fixed)}{number(value)}": partial(_maps, {fixed: value}, axis)}
             maps += paged(plane, tables, axes, remarks, inner=X, caption=caption)
     return paged(figures, tables, axes, remarks, inner=X) + maps
 
@@ -86,7 +86,7 @@ def _planes(table: pd.DataFrame, axis: str) -> pd.DataFrame:
 
 def _promised(table: pd.DataFrame) -> "pd.Series[Any]":
     """Return max(T - 1, n), from which d on Theorem 1 promises a feasible SVM."""
-    return table["n"].clip(lower=table["T"] - 1)
+    return table["data.n"].clip(lower=table["data.T"] - 1)
 
 
 def _halfway(axis: str, tables: Tables, axes: CellAxes) -> Figure:
@@ -94,7 +94,7 @@ def _halfway(axis: str, tables: Tables, axes: CellAxes) -> Figure:
     table = tables["phase_transition_halfway"].replace([np.inf, -np.inf], np.nan)
     if len(planes := _planes(table, axis)):
         table = planes[planes[AXES[axis]].isin(planes[AXES[axis]].unique()[:MAPS])]
-    promised = table.drop_duplicates(["n", "T"])
+    promised = table.drop_duplicates(["data.n", "data.T"])
     promised = promised.assign(share_of="promised", halfway=_promised(promised), used=1)
     points = pd.concat([table, promised.assign(low=np.nan, high=np.nan)], ignore_index=True)
     names = {**SHARES, "promised": PROMISED}
@@ -115,7 +115,7 @@ def _maps(plane: dict[str, Any], axis: str, tables: Tables, axes: CellAxes) -> F
     fig = heatmaps(
         table.assign(col=named(table["share_of"], SHARES)),
         axis,
-        "d",
+        "data.d",
         "share",
         norm=Normalize(0, 1),
         label="share of instances",
@@ -124,7 +124,7 @@ def _maps(plane: dict[str, Any], axis: str, tables: Tables, axes: CellAxes) -> F
         xticklabels="auto",
         y_label=column(axis),
     )
-    first = np.searchsorted(np.unique(table["d"]), _promised(table.drop_duplicates(axis)))
+    first = np.searchsorted(np.unique(table["data.d"]), _promised(table.drop_duplicates(axis)))
     *panels, bar = fig.axes
     for ax in panels:
         ax.stairs(first, orientation="horizontal", baseline=None, color="#e31a1c", lw=1.2)

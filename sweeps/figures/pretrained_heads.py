@@ -11,7 +11,7 @@ from .. import statistics
 from ..cells import groups
 from ..facets import WHISKERS, curves, named, panel_of
 from ..notation import MEASURED
-from . import CellAxes, Drawing, Figure, SweepFrames, Tables, _head_attention, paged
+from . import CellAxes, Drawing, Figure, LoadedSweep, Tables, _head_attention, paged
 from ._numbers import outcomes
 
 HEAD = _head_attention.HEAD
@@ -31,15 +31,15 @@ RATE = 0.05
 """False discovery rate."""
 
 
-def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
+def tables(frames: LoadedSweep) -> Tables:
     """Return the lean of every head in both norms, by control too, and an example's attention.
 
     And in how many samples a head selects tokens that are optimal, or locally so, by the loss.
     """
-    by = frames.axes.besides("control", "tokens", *HEAD)
+    by = frames.cells.besides("data.control", "selection.tokens", *HEAD)
     keys = [*by, *HEAD, "svm", "svm_norm"]
-    values = _correlations(frames.trials, [*by, *HEAD])
-    own = values[values["control"] == "none"]
+    values = _correlations(frames.rows, [*by, *HEAD])
+    own = values[values["data.control"] == "none"]
     differences = _differences(values, own, keys)
     heads = _heads(own, differences, keys, by)
     one_token = heads[heads["svm"] == "one token"]
@@ -50,16 +50,16 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
         ),
         "pretrained_heads_total": _total(heads, [*by, "svm", "svm_norm"]),
         "pretrained_heads_attention": _head_attention.table(frames, one_token, by),
-        "pretrained_heads_optimality": _optimality(frames.trials, by),
-        "pretrained_heads_counts": outcomes(frames.trials, frames.axes),
+        "pretrained_heads_optimality": _optimality(frames.rows, by),
+        "pretrained_heads_counts": outcomes(frames.rows, frames.cells),
     }
 
 
 def _correlations(trials: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """Return a row for each instance and norm: correlation, and what else is known of it."""
-    of_gen_svm = trials.reindex(columns=["tokens"])["tokens"].eq("multi")
+    of_gen_svm = trials.reindex(columns=["selection.tokens"])["selection.tokens"].eq("multi")
     left = np.sqrt(1 - np.where(of_gen_svm, share_of_finite_part(trials), 0.0))
-    part = trials.reindex(columns=list(dict.fromkeys([*keys, "control", "seed", *OF_HEAD])))
+    part = trials.reindex(columns=list(dict.fromkeys([*keys, "data.control", "seed", *OF_HEAD])))
     part = part.assign(svm=np.where(of_gen_svm, "Gen-SVM", "one token"))
     parts = []
     for norm, column in NORMS.items():
@@ -93,16 +93,16 @@ def share_of_finite_part(trials: pd.DataFrame) -> np.ndarray:
 
 def _beside_controls(values: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """Return each instance of a head beside that of every control, NAME_of_control; NaN without."""
-    own = values[values["control"] == "none"].drop(columns="control")
-    own = own.merge(pd.DataFrame({"control": CONTROLS}), how="cross")
-    return own.merge(values, on=[*keys, "control"], how="left", suffixes=("", "_of_control"))
+    own = values[values["data.control"] == "none"].drop(columns="data.control")
+    own = own.merge(pd.DataFrame({"data.control": CONTROLS}), how="cross")
+    return own.merge(values, on=[*keys, "data.control"], how="left", suffixes=("", "_of_control"))
 
 
 def _differences(values: pd.DataFrame, own: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """Return a row for each instance, norm and control: by how much the head correlates more."""
     kept = [*keys, "seed"]
-    pairs = _beside_controls(values[[*kept, "control", "correlation"]], kept)
-    pairs = pairs.rename(columns={"control": "null", "correlation_of_control": "other_heads"})
+    pairs = _beside_controls(values[[*kept, "data.control", "correlation"]], kept)
+    pairs = pairs.rename(columns={"data.control": "null", "correlation_of_control": "other_heads"})
     both = pd.concat([own.assign(null="other_heads"), pairs], ignore_index=True)
     return both.assign(difference=both["correlation"] - both["other_heads"])
 
@@ -146,21 +146,21 @@ def _optimality(trials: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     since heads share the sentences. Its mean over samples has a 95 % interval by Student's t.
     """
     keys = [*by, *HEAD, "seed"]
-    if "tokens" in trials:
-        trials = trials[trials["tokens"] != "multi"]
+    if "selection.tokens" in trials:
+        trials = trials[trials["selection.tokens"] != "multi"]
     known = trials["status"].isin(USED)
     rows = []
     for column in (name for name in OPTIMALITY if name in trials):
-        shares = trials[[*keys, "control"]].assign(
+        shares = trials[[*keys, "data.control"]].assign(
             share=trials[column].astype("float64").where(known),
             chance=trials[f"{column}_chance"].astype("float64"),
         )
         rows.append(_beside_controls(shares, keys).assign(quantity=OPTIMALITY[column]))
     if not rows:
-        return pd.DataFrame(columns=[*by, "quantity", "control"])
+        return pd.DataFrame(columns=[*by, "quantity", "data.control"])
     pairs = pd.concat(rows, ignore_index=True)
     pairs["difference"] = pairs["share"] - pairs["share_of_control"]
-    group = [*by, "quantity", "control"]
+    group = [*by, "quantity", "data.control"]
     of_samples = pairs.groupby([*group, "seed"], dropna=False)["difference"].mean().reset_index()
     used = pairs[pairs["difference"].notna()]
     means = [f"{name}{of}" for name in ("share", "chance") for of in ("", "_of_control")]
@@ -176,7 +176,7 @@ def _optimality(trials: pd.DataFrame, by: list[str]) -> pd.DataFrame:
 
 def _total(heads: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """Return for each SVM and norm how many heads there are, were tested, lean, and which."""
-    name = heads["at_layer"].astype(str) + "." + heads["at_head"].astype(str)
+    name = heads["data.at_layer"].astype(str) + "." + heads["data.at_head"].astype(str)
     total = heads.assign(name=name.where(heads["leans"])).groupby(keys, dropna=False)
     return total.agg(
         asked=("leans", "size"),
@@ -190,7 +190,10 @@ def _total(heads: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
 def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
     """Return the heads against the controls, for each SVM, and an example."""
     svms = {"pretrained_heads": "one token", "pretrained_heads_gen_svm": "Gen-SVM"}
-    shared: dict[str, Any] = {"inner": ("control", "tokens", *HEAD), "cells": "pretrained_heads"}
+    shared: dict[str, Any] = {
+        "inner": ("data.control", "selection.tokens", *HEAD),
+        "cells": "pretrained_heads",
+    }
     drawings: list[Drawing] = []
     for name, svm in svms.items():
         if svm == "one token" or svm in set(tables["pretrained_heads"]["svm"]):

@@ -10,21 +10,21 @@ from matplotlib.ticker import MaxNLocator
 from .. import statistics
 from ..facets import Panel, curves, labels, named, values_of
 from ..notation import SVMS
-from . import CAPTIONS, CellAxes, Drawing, Figure, SweepFrames, Tables, paged
+from . import CAPTIONS, CellAxes, Drawing, Figure, LoadedSweep, Tables, paged
 from ._numbers import joined
 
 NORMS = ("frobenius", "nuclear")
-X = ("n", "T", "d")
+X = ("data.n", "data.T", "data.d")
 METHODS = {"certified": "certified", "published": "counted as published"}
 SPREAD = ["mean", "low", "high", "std", "median", "q25", "q75"]
 COUNTED = ["undecided", "tied", "unranked", "set_aside"]
 SUMMED = ["trials", "used", "nothing", *COUNTED]
 
-FIGURES = {"": ("T", "n"), "_by_T": ("n", "T")}
+FIGURES = {"": ("data.T", "data.n"), "_by_T": ("data.n", "data.T")}
 """End of a figure's name -> what a panel has one value of, and in what its curves differ."""
 
 
-def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
+def tables(frames: LoadedSweep) -> Tables:
     """Return the mean ranks with their spread and the shares of instances without a solution.
 
     One row per (other varying keys, n, T, d, method, svm_norm); of a method and a norm that no run
@@ -32,8 +32,8 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     certified infeasible, or, for the published way, without a matrix from the solver (recorded as
     rank 1 and included in the mean).
     """
-    trials = frames.trials
-    by = [*frames.axes.besides(*X), *X]
+    trials = frames.rows
+    by = [*frames.cells.besides(*X), *X]
     parts = [
         _row_per_cell(instances(trials, norm), by).assign(method=method, svm_norm=norm)
         for method, instances in INSTANCES.items()
@@ -65,13 +65,6 @@ def _published(trials: pd.DataFrame, norm: str) -> pd.DataFrame:
     nothing = ~status.isin(("optimal", "optimal_inaccurate")).astype("boolean")  # no matrix
     left_out = rank.isna().map({True: "set_aside", False: ""})
     return trials.assign(rank=rank, nothing=nothing.where(rank.notna()), left_out=left_out)
-
-
-WAYS = {
-    "certified": (_certified, "{}_status"),
-    "published": (_published, "published_{}_status"),
-}
-"""Method -> its ranks and the column of its statuses, empty where a run does without it."""
 
 
 def _row_per_cell(trials: pd.DataFrame, by: list[str]) -> pd.DataFrame:
@@ -112,7 +105,9 @@ def _panels(table: pd.DataFrame, axes: CellAxes, fixed: str, series: str) -> pd.
         table.groupby(key, dropna=False)[varying].transform("nunique") > 1
         for key, varying in FIGURES.values()
     )
-    table = table[n_varies | ~T_varies if series == "n" else T_varies].sort_values([fixed, series])
+    table = table[n_varies | ~T_varies if series == "data.n" else T_varies].sort_values(
+        [fixed, series]
+    )
     row, hue = labels(axes, table, [fixed]), labels(axes, table, [series])
     return table.assign(row=row, hue=hue, dash=named(table["svm_norm"], SVMS))
 
@@ -129,7 +124,7 @@ def _ranks(roles: tuple[str, str], tables: Tables, axes: CellAxes) -> Figure:
     norms = values_of(table, "dash")
     fig = curves(
         table,
-        "d",
+        "data.d",
         "mean",
         panels=Panel("mean rank" + f" of {norms[0]}" * (len(norms) == 1), "from_zero"),
         whiskers={("below", "above"): 0.7},
@@ -146,7 +141,7 @@ def _shares(roles: tuple[str, str], tables: Tables, axes: CellAxes) -> Figure:
     table = table[table["svm_norm"] == table["svm_norm"].min()].assign(used=table["trials"])
     table = table.rename(columns=lambda name: name.removeprefix("nothing_"))
     table = table.rename(columns={"row": "col"}).drop(columns="dash")
-    return curves(table, "d", "share", panels=Panel("infeasible", "share"), **_LOOK)
+    return curves(table, "data.d", "share", panels=Panel("infeasible", "share"), **_LOOK)
 
 
 _LOOK: Any = {"offset": 0.14, "widen": 0.9}

@@ -10,7 +10,7 @@ import pandas as pd
 from .. import statistics, style
 from ..facets import curves, labels, panels_of
 from ..notation import MEASURED
-from . import MOST_CURVES, CellAxes, Drawing, Figure, SweepFrames, Tables, paged
+from . import MOST_CURVES, CellAxes, Drawing, Figure, LoadedSweep, Tables, paged
 from ._numbers import history_of, outcomes
 
 QUANTITIES = MEASURED["rates"]
@@ -40,15 +40,15 @@ POINTS = 3
 """Fewest snapshots of a decade from which an exponent is read."""
 
 
-def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
+def tables(frames: LoadedSweep) -> Tables:
     """Return the medians over the steps, exponents by decade, the power laws, and counts.
 
     A row of `rates` says over how many `decades` a power law holds (0: none), and its exponent; one
     of `rates_left_out` how many numbers of a quantity and a decade have no logarithm. There a
     decade k holds the steps from 10^k to below 10^(k+1): a number is counted once.
     """
-    by = frames.axes.besides()
-    trials = frames.trials[frames.trials["status"].isin(USED)]
+    by = frames.cells.besides()
+    trials = frames.rows[frames.rows["status"].isin(USED)]
     trials = trials[trials["frobenius_status"] == "solved"]
     history = history_of(frames, trials, by)
     instance = list(dict.fromkeys([*by, "run", "seed"]))
@@ -71,7 +71,7 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
         "rates_by_decade": local,
         "rates_left_out": left_out.agg(left_out="sum", of="size").reset_index(),
         "rates_curves": medians.merge(norms, on=[*by, "step"]),
-        "rates_counts": outcomes(frames.trials, frames.axes),
+        "rates_counts": outcomes(frames.rows, frames.cells),
     }
 
 

@@ -12,7 +12,7 @@ from .. import style
 from ..cells import groups, rows_of
 from ..facets import named, values_of
 from ..notation import RULES, SVMS
-from . import CellAxes, Drawing, Figure, SweepFrames, Tables, paged
+from . import CellAxes, Drawing, Figure, LoadedSweep, Tables, paged
 from ._numbers import arrays_of, attention, joined, outcomes
 
 SCENES = {"paths_far": "samples far apart", "paths_near": "samples overlapping"}
@@ -28,21 +28,21 @@ SHORTEST = 0.1
 """Norm of W z_i above which its distance from the origin is drawn on a logarithmic scale."""
 
 
-def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
+def tables(frames: LoadedSweep) -> Tables:
     """Return tokens, paths and rays of one instance of each cell that recorded a path."""
     parts: dict[str, list[pd.DataFrame]] = {"tokens": [], "paths": [], "rays": []}
     done = frames.finished
-    for _, runs in groups(done, frames.axes.besides()):
+    for _, runs in groups(done, frames.cells.besides()):
         if (arrays := _instance(frames, runs)) is not None:
             first = runs.iloc[0]
-            cell = {name: first[name] for name in (*X, *frames.axes.besides(*X))}
+            cell = {name: first[name] for name in (*X, *frames.cells.besides(*X))}
             for name, part in _scene(arrays).items():
                 parts[name].append(part.assign(**cell))
-    result = {f"trajectories_{k}": joined(rows, frames.axes.names) for k, rows in parts.items()}
-    return {**result, "trajectories_counts": outcomes(frames.trials, frames.axes)}
+    result = {f"trajectories_{k}": joined(rows, frames.axes) for k, rows in parts.items()}
+    return {**result, "trajectories_counts": outcomes(frames.rows, frames.cells)}
 
 
-def _instance(frames: SweepFrames, runs: pd.DataFrame) -> dict[str, np.ndarray] | None:
+def _instance(frames: LoadedSweep, runs: pd.DataFrame) -> dict[str, np.ndarray] | None:
     """Return the arrays of the published instance in the runs of a cell, else of their first one.
 
     None if no path in two dimensions is on record.
@@ -60,7 +60,7 @@ def _instance(frames: SweepFrames, runs: pd.DataFrame) -> dict[str, np.ndarray] 
     return first
 
 
-def _scene(arrays: Mapping[str, np.ndarray]) -> dict[str, pd.DataFrame]:
+def _scene(arrays: Mapping[str, np.ndarray]) -> Tables:
     """Return the tidy tokens, paths and rays of one instance.
 
     Snapshots (S, 2, 2) too large for a softmax, of training that diverges, are left out, and so are

@@ -26,7 +26,7 @@ from attnsvm.record.plan import or_latest
 from .write import ReportFiles, write_report
 
 if TYPE_CHECKING:
-    from ..aggregate import SweepFrames
+    from ..loaded import LoadedSweep
 
 
 @speaking()
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise ConfigError("a chart must have --x and --y")
         from .. import aggregate  # import takes a second: not needed for --help
 
-        frames = aggregate.load(directory)
+        frames = aggregate.read_sweep(directory)
     except (ValueError, FileNotFoundError) as error:
         return _refuse(str(error))
     if frames.runs.empty:
@@ -106,15 +106,14 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _print_cells(frames: SweepFrames, parts: dict[str, Any]) -> int:
+def _print_cells(frames: LoadedSweep, parts: dict[str, Any]) -> int:
     """Print the result of the cells with the values `where`, and where their instances end."""
     from ..chart import ChartError
     from ..conclusion import result
     from ..figures import figure_module
-    from ..loaded import LoadedSweep
 
     try:
-        few = LoadedSweep(frames).chosen(_values(parts))
+        few = frames.chosen(_values(parts))
     except ChartError as error:
         return _refuse(str(error))
     lines = result(few)
@@ -129,15 +128,14 @@ def _values(parts: dict[str, Any]) -> dict[str, str]:
     return dict(word.partition("=")[::2] for word in parts.pop("where", ()))
 
 
-def _chart(frames: SweepFrames, parts: dict[str, Any], paper: bool) -> int:
+def _chart(frames: LoadedSweep, parts: dict[str, Any], paper: bool) -> int:
     """Write a chart: figures, its table and its counts."""
     from ..chart import ChartError
-    from ..loaded import LoadedSweep
     from .write import write_chart
 
     where = _values(parts)
     try:
-        chart = LoadedSweep(frames).chart(**parts, where=where)
+        chart = frames.chart(**parts, where=where)
         earlier = frames.directory / "tables" / f"{chart.name}.csv"
         if frames.hidden and earlier.exists():
             return _refuse(f"{earlier}: stays, as is its figure. {frames.not_shown}")
@@ -156,10 +154,10 @@ def _refuse(message: str) -> int:
     return 2
 
 
-def _print_summary(frames: SweepFrames, files: ReportFiles) -> None:
+def _print_summary(frames: LoadedSweep, files: ReportFiles) -> None:
     from ..conclusion import conclusion
 
-    lines = [*conclusion(frames), *filter(None, [frames.versions, frames.left_out])]
+    lines = [*conclusion(frames), *filter(None, [frames.versions, frames.duplicates])]
     lines += [f"{row.state}: {row.run}: {row.reason}" for row in frames.incomplete.itertuples()]
     lines += [f"not drawn: {failure}" for failure in files.failed]
     lines += frames.next

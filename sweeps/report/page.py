@@ -20,8 +20,8 @@ from markupsafe import Markup, escape
 
 from attnsvm.record import duration, one_line
 
-from ..aggregate import SweepFrames
 from ..cells import SEED, CellAxes
+from ..loaded import LoadedSweep
 from ..statistics import counts
 
 
@@ -111,7 +111,7 @@ RUN_COLUMNS = ("run", "state", "wall_s", "wanted", "accepted", "drawn")
 
 
 def report_page(
-    frames: SweepFrames,
+    frames: LoadedSweep,
     pictures: Sequence[Picture],
     tables: Mapping[str, pd.DataFrame],
     failed: Sequence[str] = (),
@@ -123,7 +123,7 @@ def report_page(
     With `evidence` it is the page of an export.
     """
     shown = [column for column in RUN_COLUMNS if column in frames.runs]
-    shown += [*frames.axes.of_runs, *([SEED] if frames.runs[SEED].nunique() > 1 else [])]
+    shown += [*frames.cells.of_runs, *([SEED] if frames.runs[SEED].nunique() > 1 else [])]
     return render(
         "export.html" if evidence else "report.html",
         title=frames.name or frames.directory.resolve().name,
@@ -136,13 +136,13 @@ def report_page(
         by_status=_counts(frames, ("status", "reason")),
         by_norm=_counts(frames, ("frobenius_status", "nuclear_status")),
         runs=frames.runs[shown],
-        provenance=_provenance(frames.runs, frames.axes),
+        provenance=_provenance(frames.runs, frames.cells),
         directory=shlex.quote(str(frames.directory)),
         **evidence,
     )
 
 
-def _facts(frames: SweepFrames) -> list[tuple[object, str]]:
+def _facts(frames: LoadedSweep) -> list[tuple[object, str]]:
     """Return the counts at the top of the page; those of the statuses sum to all instances."""
     done = len(frames.runs) - len(frames.incomplete)
     statuses = dict.fromkeys(USUAL, 0) | frames.statuses
@@ -156,10 +156,10 @@ def _facts(frames: SweepFrames) -> list[tuple[object, str]]:
     ]
 
 
-def _counts(frames: SweepFrames, columns: Sequence[str]) -> pd.DataFrame:
+def _counts(frames: LoadedSweep, columns: Sequence[str]) -> pd.DataFrame:
     """Return the number of instances by those of the columns that the records have."""
-    present = [column for column in columns if column in frames.trials]
-    return counts(frames.trials, present) if present else pd.DataFrame()
+    present = [column for column in columns if column in frames.rows]
+    return counts(frames.rows, present) if present else pd.DataFrame()
 
 
 def _provenance(runs: pd.DataFrame, axes: CellAxes) -> pd.DataFrame:

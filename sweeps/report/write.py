@@ -19,9 +19,9 @@ from attnsvm.record.files import open_regular
 if TYPE_CHECKING:  # pandas and matplotlib take a second to import: not for `--help`
     import pandas as pd
 
-    from ..aggregate import SweepFrames
     from ..chart import Chart
     from ..figures import Drawing
+    from ..loaded import LoadedSweep
     from .page import Picture
 
 
@@ -43,7 +43,7 @@ class ReportFiles:
 
 
 def write_report(
-    frames: SweepFrames, folders: Sequence[Path] = (), paper: bool = False, **evidence: Any
+    frames: LoadedSweep, folders: Sequence[Path] = (), paper: bool = False, **evidence: Any
 ) -> ReportFiles:
     """Write figures, their tables and the HTML page into the sweep's folder.
 
@@ -63,12 +63,11 @@ def write_report(
     failed: list[str] = []
     tables: dict[str, pd.DataFrame] = {}
     pictures: list[Picture] = []
-    if len(frames.trials):
+    if len(frames.rows):
         with doing("tables"), _noting("tables", failed):
             module = figure_module(frames.name, folders)
             tables = module.tables(frames)
-    named = {name: table.rename(columns=frames.typed) for name, table in tables.items()}
-    csvs = () if paper else _write_tables(frames.directory, named)
+    csvs = () if paper else _write_tables(frames.directory, tables)
     if tables:
         pictures = _pictures(module, tables, frames, failed, paper)
     images = {f"{p.name}.{kind}": data for p in pictures for kind, data in p.files.items()}
@@ -84,14 +83,14 @@ MAX_PAGE_BYTES = 2**31
 """Largest report that is read, in bytes."""
 
 
-def _kept(frames: SweepFrames, page: Path) -> str:
+def _kept(frames: LoadedSweep, page: Path) -> str:
     """Return why the report at `page` is not to be replaced by one of fewer instances, or ""."""
     try:
         with open_regular(page, MAX_PAGE_BYTES) as stream:
             stated = re.search(rb'<meta name="attnsvm-instances" content="(\d+)">', stream.read())
     except (OSError, CorruptRecordError):
         return ""
-    earlier, now = int(stated[1]) if stated else 1, len(frames.trials)
+    earlier, now = int(stated[1]) if stated else 1, len(frames.rows)
     if now < earlier and (frames.hidden or not now):
         shows = f"it shows {earlier} instances" if stated else "it shows instances"
         return f"{page}: stays, {shows}, and there are {now} now; remove it for one of these"
@@ -132,7 +131,7 @@ def _remove_other_pages(written: Iterable[Path]) -> None:
 def _pictures(
     module: Any,
     tables: dict[str, pd.DataFrame],
-    frames: SweepFrames,
+    frames: LoadedSweep,
     failed: list[str],
     paper: bool,
 ) -> list[Picture]:
@@ -142,7 +141,7 @@ def _pictures(
     pictures: list[Picture] = []
     remarks = [frames.not_shown, frames.versions]
     with doing("figures"), style.paper(), _noting("figures", failed):
-        for drawing in module.draw(tables, frames.axes, remarks):
+        for drawing in module.draw(tables, frames.cells, remarks):
             before = len(failed)
             with doing(drawing.name), _noting(drawing.name, failed):
                 pictures.append(_picture(drawing, paper))

@@ -10,8 +10,9 @@ import pandas as pd
 
 from attnsvm.record import read_json, write_json
 
-from ..aggregate import SweepFrames, load
+from ..aggregate import read_sweep
 from ..claims import FAILS, HOLDS, OTHERWISE, Claim, Evidence
+from ..loaded import LoadedSweep
 
 KINDS = ("fails", "never met", "undecided", "holds")
 """The first that applies is the verdict: one counterexample outweighs everything else."""
@@ -21,8 +22,8 @@ UNKNOWN = "hypotheses undecided"
 NOT_KNOWN = (UNKNOWN, NO_RECORD)
 """Why it is open whether an instance meets the hypotheses."""
 
-SIZE = ("n", "T", "d", "seed")
-"""What makes an instance smaller than another, first of all the number of samples."""
+SIZE = {"data.n": "n", "data.T": "T", "data.d": "d", "seed": "seed"}
+"""What makes an instance smaller than another, first of all the number of samples, in words."""
 
 FILE = "verdicts.json"
 COMMITTED = Path(__file__).with_name(FILE)
@@ -82,7 +83,7 @@ class Verdict:
         return ", ".join(parts) if self.kind != "undecided" else f"undecided; {', '.join(parts)}"
 
 
-def rulings(claim: Claim, frames: SweepFrames) -> pd.DataFrame:
+def rulings(claim: Claim, frames: LoadedSweep) -> pd.DataFrame:
     """Return a row for every instance: its run, its size, its hypotheses and the `ruling`.
 
     The ruling is `holds`, `fails`, a reason why neither is decided, or "" where a hypothesis is not
@@ -90,6 +91,7 @@ def rulings(claim: Claim, frames: SweepFrames) -> pd.DataFrame:
     """
     evidence = Evidence(frames, claim.columns)
     rows = evidence.trials.reindex(columns=["run", *SIZE]).astype({"run": str})
+    rows = rows.rename(columns=SIZE)
     met = evidence.truths(OTHERWISE)
     for name in claim.hypotheses:
         rows[name] = claim.met(name, evidence)
@@ -108,13 +110,13 @@ def verdict(claim: Claim, directory: Path) -> Verdict:
     parts, missing, failing = [], 0, []
     for runs in claim.runs:
         try:
-            frames = load(directory / runs.name)
+            frames = read_sweep(directory / runs.name)
         except FileNotFoundError:
             missing += 1
             continue
         trials = frames.incomplete.get("trials", pd.Series(dtype=float))
         missing += int(pd.to_numeric(trials, errors="coerce").fillna(1).sum())
-        if len(frames.trials):
+        if len(frames.rows):
             parts.append(rulings(claim, frames))
             failing += _smallest(parts[-1], frames)
     rows = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame({"ruling": []})
@@ -130,7 +132,9 @@ def verdict(claim: Claim, directory: Path) -> Verdict:
         fails=fails,
         undecided={str(reason): int(count) for reason, count in counts.items()},
         smallest=min(
-            failing, key=lambda instance: [instance.get(name, 0) for name in SIZE], default=None
+            failing,
+            key=lambda instance: [instance.get(name, 0) for name in SIZE.values()],
+            default=None,
         ),
     )
 
@@ -141,17 +145,17 @@ def _tally(rows: pd.DataFrame, hypothesis: str) -> dict[str, int]:
     return {"yes": met, "no": len(values) - met - open_, "undecided": open_}
 
 
-def _smallest(rows: pd.DataFrame, frames: SweepFrames) -> list[dict[str, Any]]:
+def _smallest(rows: pd.DataFrame, frames: LoadedSweep) -> list[dict[str, Any]]:
     """Return the smallest instance that fails, and the command of its record; [] if none does."""
     failing = rows[rows["ruling"] == FAILS]
     if failing.empty:
         return []
-    first = failing.sort_values(list(SIZE), kind="stable").iloc[0]
+    first = failing.sort_values([*SIZE.values()], kind="stable").iloc[0]
     words = shlex.split(frames.runs.set_index("run").loc[first["run"], "overrides"])
     others = ("seed", "trials", "selection.until_accepted")
     kept = [word for word in words if word.partition("=")[0] not in others]
     command = shlex.join(["attnsvm", *kept, f"seed={first['seed']}", "trials=1"])
-    size = {name: int(first[name]) for name in SIZE if pd.notna(first[name])}
+    size = {name: int(first[name]) for name in SIZE.values() if pd.notna(first[name])}
     return [{**size, "command": command}]
 
 

@@ -18,13 +18,13 @@ from attnsvm.sweeps.statistics import counts
 
 
 def tables(frames):
-    return {"mine": counts(frames.trials, [*frames.axes.names, "status"])}
+    return {"mine": counts(frames.trials, [*frames.axes, "status"])}
 
 
 def draw(tables, axes, remarks=()):
     def make():
         figure, plot = plt.subplots()
-        plot.bar(tables["mine"]["d"], tables["mine"]["count"])
+        plot.bar(tables["mine"]["data.d"], tables["mine"]["count"])
         return figure
 
     return [Drawing("mine", "Instances by dimension.", make)]

@@ -48,7 +48,7 @@ def test_the_runs_of_a_folder_have_the_columns_of_the_dictionary_and_the_config(
     measured = [item.name for item in RUN_COLUMNS]
     unused = {"train_s", "compare_s", "probe_s"}  # nothing is trained there
     assert set(measured) - set(runs) == unused
-    fields = {name.rpartition(".")[2] for name in SCHEMA} | {"seed"}
+    fields = {*SCHEMA, "seed"}
     assert set(runs) - set(measured) <= fields
 
 

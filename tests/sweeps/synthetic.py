@@ -7,11 +7,12 @@ import numpy as np
 import pandas as pd
 
 from attnsvm.sweeps import style
-from attnsvm.sweeps.aggregate import SweepFrames
 from attnsvm.sweeps.cells import CellAxes, rows_of
 from attnsvm.sweeps.figures import figure_module
+from attnsvm.sweeps.loaded import LoadedSweep
 
 HERE = Path("sweep")
+RECORDS = Path(__file__).parents[2] / "docs/records"
 Row = dict[str, object]
 
 HOSTILE = (
@@ -19,29 +20,33 @@ HOSTILE = (
 )
 
 
-def cell_keys(**changed):
-    keys = {
+def cell_keys():
+    return {
         "model": "cross_attention",
         "parameterization": "w",
         "head": "linear",
         "data": "sphere",
         "loss": "logistic",
         "optimizer": "normalized_gd",
-        "tokens": "optimal",
-        "n": 5,
-        "T": 5,
-        "d": 5,
-        "m": np.nan,
-        "lam": np.nan,
-        "lr": 0.1,
-        "norm": np.nan,
-        "steps": 2000,
-        "growth": 0.0,
-        "gradient": "log_domain",
-        "ridge": 0.0,
-        "init": "uniform",
+        "selection.tokens": "optimal",
+        "data.n": 5,
+        "data.T": 5,
+        "data.d": 5,
+        "parameterization.m": np.nan,
+        "head.lam": np.nan,
+        "optimizer.lr": 0.1,
+        "optimizer.norm": np.nan,
+        "optimizer.steps": 2000,
+        "optimizer.growth": 0.0,
+        "optimizer.gradient": "log_domain",
+        "optimizer.ridge": 0.0,
+        "optimizer.p": np.nan,
+        "optimizer.init": "uniform",
     }
-    return keys | changed
+
+
+def cell_of(n, T, d):
+    return {"data.n": n, "data.T": T, "data.d": d}
 
 
 def axes_of(table):
@@ -51,7 +56,7 @@ def axes_of(table):
 
 def with_rows(frames, trials, **other):
     """Return the frames of a sweep with these trials instead, and the axes of these."""
-    return dataclasses.replace(frames, trials=trials, axes=axes_of(trials), **other)
+    return dataclasses.replace(frames, rows=trials, cells=axes_of(trials), **other)
 
 
 def run_row(run, keys, trials, **changed):
@@ -68,13 +73,12 @@ def sweep(
     *,
     trials=12,
     directory=HERE,
-    typed=None,
     lost=(),
 ):
     """Return the frames of a run for each cell: its name -> how it differs from `cell_keys`.
 
     `instance` gives the row of a cell and a seed, ok by default; `history` step, quantity and value
-    of such a row; `typed` the axes with their fields; `lost` are rows of runs without a record.
+    of such a row; `lost` are rows of runs without a record.
     """
     runs, rows, curves = list[Row](), list[Row](), list[Row]()
     for run, changed in cells.items():
@@ -86,20 +90,15 @@ def sweep(
         accepted = sum(row["status"] == "ok" for row in mine)
         runs.append(run_row(run, cell, trials, accepted=accepted))
         curves += (
-            cell
-            | {"run": run, "seed": row["seed"]}
-            | {"step": step, "quantity": quantity, "value": value}
+            {"run": run, "seed": row["seed"], "step": step, "quantity": quantity, "value": value}
             for row in mine
             for step, quantity, value in history(row)
         )
         rows += mine
     tables = [pd.DataFrame(part) for part in ([*runs, *lost], rows, curves)]
-    frames = SweepFrames(name, directory, *tables, axes=axes_of(tables[0]))
-    if typed is None:
-        return frames
-    axes = CellAxes.of(tables[0][[n for n in typed if tables[0][n].nunique() > 1]], typed)
     folders = {run: Path(run) for run in cells}
-    return dataclasses.replace(frames, axes=axes, folders=folders)
+    axes = axes_of(tables[0])
+    return LoadedSweep(name, directory, *tables, axes, tuple(cell_keys()), folders)
 
 
 def only(table, **cell):
@@ -119,11 +118,14 @@ def drawn(frames, name=None):
     module = figure_module(frames.name if name is None else name)
     with style.paper():
         tables = module.tables(frames)
-        drawings = module.draw(tables, frames.axes, ["a remark"])
+        drawings = module.draw(tables, frames.cells, ["a remark"])
         assert len({drawing.name for drawing in drawings}) == len(drawings)
         for drawing in drawings:
             drawing.figure.draw_without_rendering()
-            assert round(2.54 * drawing.figure.get_figwidth(), 9) in (8.5, 17)
+            assert round(2.54 * drawing.figure.get_figwidth(), 9) in (8.5, 17), drawing.name
+            panels = [ax for ax in drawing.figure.axes if ax.get_label() != "<colorbar>"]
+            assert len(panels) <= 4, drawing.name
+            assert drawing.caption, drawing.name
         return tables, drawings, [text_of(drawing).replace("\n", " ") for drawing in drawings]
 
 
@@ -137,7 +139,7 @@ def rank_frames(
     rng = np.random.default_rng(0)
 
     def instance(cell, seed):
-        n, T, d = (int(str(cell[name])) for name in ("n", "T", "d"))
+        n, T, d = (int(str(cell[name])) for name in ("data.n", "data.T", "data.d"))
         feasible = rng.random() < np.clip((d - 1) / max(T - 1, n), 0, 1)
         row = {}
         ranks = {"frobenius": min(n, d), "nuclear": 1 + rng.binomial(min(n, d) - 1, 0.25)}
@@ -164,8 +166,8 @@ def rank_frames(
             5: {"status": "failed", "reason": HOSTILE} | none,
         }.get(seed, {})
 
-    grid = {f"n{n}T{T}d{d}": {"n": n, "T": T, "d": d} for n, T in cells for d in ds}
-    lost = cell_keys(n=5, T=5, d=40)
+    grid = {f"n{n}T{T}d{d}": cell_of(n, T, d) for n, T in cells for d in ds}
+    lost = cell_keys() | cell_of(5, 5, 40)
     broken = {"state": "corrupt", "reason": f"sha256 differs {HOSTILE}"}
     without = (
         run_row("lost", lost, trials, state="missing", reason="no record"),
@@ -173,39 +175,7 @@ def rank_frames(
     )
     frames = sweep("rank_vs_d", grid, instance, trials=trials, directory=directory, lost=without)
     ranks = {f"{norm}_rank": "Int64" for norm in ("frobenius", "nuclear")}
-    return dataclasses.replace(frames, trials=frames.trials.astype(ranks))
-
-
-SVMS = ("svmeq", "svmeq_lsq", "frobenius", "1token")
-QUANTITIES = tuple(f"one_minus_corr_{svm}" for svm in SVMS)
-
-
-def correlation_frames(directory=HERE, ds=(4, 6, 8, 10), trials=40):
-    """A correlation sweep: a fifth rejected for two reasons, at d=10 everything rejected."""
-    rng = np.random.default_rng(1)
-
-    def instance(cell, seed):
-        row = {"max_masked_softmax": 10 ** rng.uniform(-12, -6), "frobenius_status": "solved"}
-        last = 10 ** rng.normal([-1.6, -1.7, -1.3, -0.9], 0.5) / cell["d"]
-        row |= dict(zip(QUANTITIES, last, strict=True)) | {"seed": seed + 1, "last": last}
-        if cell["d"] == 10 or (seed + 1) % 5 == 0:
-            row |= {"status": "rejected", "reason": "ambiguous softmax in (1e-06, 0.001]"}
-            row |= dict.fromkeys(QUANTITIES, np.nan)
-        elif (seed + 1) % 7 == 0:
-            row |= {"status": "rejected", "reason": HOSTILE}
-        return row
-
-    def history(row):
-        for step in range(0, 2001, 200):
-            values = np.minimum(row["last"] * (1 + 20 * np.exp(-step / 300)), 1.2)
-            for quantity, value in zip(QUANTITIES, values, strict=True):
-                undefined = step == 0 and quantity == QUANTITIES[0]
-                yield step, quantity, np.nan if undefined else value
-
-    common = {"n": 3, "T": 4, "head": "relu", "tokens": "multi"}
-    cells = {f"d{d}": common | {"d": d} for d in ds}
-    frames = sweep("correlation_vs_d", cells, instance, history, trials=trials, directory=directory)
-    return dataclasses.replace(frames, trials=frames.trials.drop(columns="last"))
+    return dataclasses.replace(frames, rows=frames.rows.astype(ranks))
 
 
 def trained_frames(name="local_convergence"):
@@ -232,9 +202,9 @@ def trained_frames(name="local_convergence"):
             for quantity in ("one_minus_corr_frobenius", "W_norm", "max_softmax"):
                 yield step, quantity, np.nan if row["status"] == "diverged" else rng.random()
 
-    common = {"tokens": "top", "lam": 0.1}
+    common = {"selection.tokens": "top", "head.lam": 0.1}
     cells = {
-        f"{rule}{d}": common | {"d": d, "parameterization": rule}
+        f"{rule}{d}": common | {"data.d": d, "parameterization": rule}
         for rule in ("w", "kq")
         for d in (4, 8)
     }
@@ -245,7 +215,7 @@ def phase_frames(planes, ds, decided_on_d=12):
     """Return twelve instances a cell; of the last nothing but B.1 is decided."""
 
     def instance(cell, seed):
-        n, T, d = (int(str(cell[name])) for name in ("n", "T", "d"))
+        n, T, d = (int(str(cell[name])) for name in ("data.n", "data.T", "data.d"))
         feasible = d >= max(T - 1, n)
         status = "undecided" if seed == 11 else "ok" if feasible else "infeasible"
         return {
@@ -257,5 +227,6 @@ def phase_frames(planes, ds, decided_on_d=12):
             "convergence": "global" if feasible else "",
         }
 
-    cells = {f"{n}{T}{d}": {"n": n, "T": T, "d": d, "tokens": "top"} for n, T in planes for d in ds}
+    top = {"selection.tokens": "top"}
+    cells = {f"{n}{T}{d}": cell_of(n, T, d) | top for n, T in planes for d in ds}
     return sweep("phase_transition", cells, instance)

@@ -1,65 +1,128 @@
-"""No figure, table or count pools cells: every axis of a folder separates, for every experiment."""
+"""What holds of the tables and figures of every experiment, on the records of the documentation."""
 
 import dataclasses
+import re
+from functools import cache
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from attnsvm import record
+from attnsvm.cli.help import experiments
 from attnsvm.config.identity import run_name
 from attnsvm.sweeps import figures, notation
-from attnsvm.sweeps.aggregate import load
-from attnsvm.sweeps.cells import fields_of, number
+from attnsvm.sweeps.aggregate import read_sweep
+from attnsvm.sweeps.cells import CellAxes, fields_of, rows_of
 from attnsvm.sweeps.figures import figure_module
+from attnsvm.sweeps.figures._curves import OF_SVM, Curves
 from tests.config.test_config import composed
-from tests.sweeps import synthetic
-from tests.sweeps.synthetic import drawn, phase_frames, trained_frames
-from tests.sweeps.test_optimizer_geometry import frames as geometry_frames
+from tests.sweeps.synthetic import RECORDS, drawn
+from tests.verify.kinds import some_quick
 
-pytestmark = pytest.mark.full
+CURVES = [
+    name
+    for name in experiments()
+    if type(module := figure_module(name)) is Curves and module.x == "step"
+]
+EXPERIMENTS = some_quick(experiments(), ("rank_vs_d", "depth"))
 
-FRAMES = {
-    "rank_vs_d": lambda: synthetic.rank_frames(cells=[(5, 5), (5, 10)], ds=(2, 4), trials=8),
-    "correlation_vs_d": lambda: synthetic.correlation_frames(ds=(4, 6), trials=10),
-    "phase_transition": lambda: phase_frames([(2, 2), (2, 4)], (1, 2)),
-    "optimizer_geometry": geometry_frames,
-    **dict.fromkeys(
-        (
-            *("convergence_types", "convergence_types_m", "gradient_floor", "local_convergence"),
-            *("real_tokens", "regularization_path", "ridge_vs_path", "sequence"),
-            *("token_count_vs_lambda", "rates", "rank_of_weights", ""),
-        ),
-        trained_frames,
-    ),
-}
+
+@cache
+def recorded(name):
+    return read_sweep(RECORDS / name)
+
+
+@cache
+def drawn_record(name):
+    return drawn(recorded(name))
+
+
+def with_rows(frames, rows):
+    """Return a sweep with other rows, one line for each of its runs, and the axes of these."""
+    runs = rows.drop_duplicates("run").assign(state="done", reason="")
+    fields = runs[[name for name in frames.fields if runs[name].nunique(dropna=False) > 1]]
+    axes = CellAxes.of(fields).with_rows(rows)
+    return dataclasses.replace(frames, rows=rows, runs=runs, cells=axes)
 
 
 def twice(frames, key, values):
     """Return a sweep over one more key: the same runs, and again with half of the instances."""
-    whole, half = ({key: value} for value in values)
-    fewer = frames.trials[frames.trials["seed"] % 2 == 0]
-    trials = pd.concat(
-        [frames.trials.assign(**whole), fewer.assign(**half, run="h" + fewer["run"].astype(str))],
-        ignore_index=True,
+    parts = []
+    for value, other in zip(values, ("", "h"), strict=True):
+        rows, curves = (
+            table.assign(run=other + table["run"].astype(str))
+            for table in (frames.rows, frames.curves)
+        )
+        rows = rows.assign(**{key: value})
+        parts.append((rows[rows["seed"] % 2 == 0] if other else rows, curves))
+    rows, curves = (pd.concat(tables, ignore_index=True) for tables in zip(*parts, strict=True))
+    folders = {other + run: place for run, place in frames.folders.items() for other in ("", "h")}
+    return dataclasses.replace(with_rows(frames, rows), curves=curves, folders=folders)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_instance_is_counted_once(name):
+    frames, (tables, drawings, words) = recorded(name), drawn_record(name)
+    for table in (table for key, table in tables.items() if key.endswith("_counts")):
+        assert table["count"].sum() == len(frames.rows)
+    for text in words[: len(drawings)]:
+        assert "a remark" in text
+
+
+@pytest.mark.parametrize("name", some_quick(CURVES, ("local_convergence",)))
+def test_the_statistics_of_curves_are_those_of_the_numbers_on_record(name):
+    """Of each quantity at the last step: which instances are used, and their mean or median."""
+    frames, parts = recorded(name), []
+    for run in frames.finished["run"]:
+        trials, history = (
+            pd.read_parquet(RECORDS / name / run / f"{table}.parquet")
+            for table in ("trials", "history")
+        )
+        keys = [key for key in ("seed", "layer", "attention_head") if key in trials]
+        parts.append(history.merge(trials[[*keys, "status"]], on=keys).assign(run=run))
+    history = pd.concat(parts).merge(frames.runs[["run", *frames.cells.of_runs]], on="run")
+    table = drawn_record(name)[0][name]
+    for row in table.sample(8, random_state=0).to_dict("records"):
+        names = [key for key in (*frames.axes, "quantity", "step") if key in table]
+        values = rows_of(history, {key: row[key] for key in names})
+        certified = row["quantity"].startswith(OF_SVM)
+        trained = ("ok", "unsaturated", "infeasible", "undecided")
+        used = values.loc[values["status"].isin(("ok",) if certified else trained), "value"]
+        used = used[np.isfinite(used)]
+        assert row["used"] == len(used)
+        assert row["mean"] == pytest.approx(used.mean(), nan_ok=True)
+        assert row["median"] == pytest.approx(used.median(), nan_ok=True)
+
+
+@pytest.mark.parametrize("name", some_quick(experiments(), ("rank_vs_d",)))
+def test_what_is_not_certified_or_not_there_is_said_and_not_drawn(name):
+    frames = recorded(name)
+    lost = dataclasses.replace(frames, rows=frames.rows.assign(status="failed", convergence=""))
+    *_, words = drawn(lost)
+    empty = re.compile(
+        "no (certified )?instance|no head with a lean|no run (in|on)|[1-9]\\d* failed"
     )
-    history = frames.history
-    if len(history):
-        again = history.assign(**half, run="h" + history["run"].astype(str))
-        history = pd.concat([history.assign(**whole), again], ignore_index=True)
-    return synthetic.with_rows(frames, trials, history=history)
+    assert empty.search(words[0])
+    without = dataclasses.replace(frames, curves=frames.curves.iloc[:0], folders={})
+    drawn(without)
+    first = frames.rows["run"].iloc[0]
+    drawn(with_rows(frames, frames.rows[frames.rows["run"] == first]))  # a single cell
 
 
-@pytest.mark.parametrize("name", FRAMES)
-@pytest.mark.parametrize("key", ["lr", "m"])
-def test_a_further_axis_leaves_the_numbers_of_a_cell_as_they_are(name, key):
-    frames = dataclasses.replace(FRAMES[name](), name=name)
-    frames = synthetic.with_rows(frames, frames.trials.assign(**{key: frames.trials[key].iloc[0]}))
-    values = {"lr": (0.1, 0.3), "m": (2.0, float("nan"))}[key]
+@pytest.mark.full
+@pytest.mark.parametrize("name", experiments())
+@pytest.mark.parametrize("values", [(0.1, 0.3), (2.0, float("nan"))])
+def test_a_further_axis_leaves_the_numbers_of_a_cell_as_they_are(name, values):
+    key, frames = "svm.gap", recorded(name)
+    frames = with_rows(frames, frames.rows.assign(**{key: values[0]}))
     both = twice(frames, key, values)
-    assert key in both.axes.names
+    assert key in both.axes
     alone = figure_module(name).tables(frames)
     joint, _, words = drawn(both)
     for table, expected in alone.items():
+        if expected.empty:
+            continue
         assert key in joint[table], table
         part = joint[table][joint[table][key] == values[0]]
         by = [column for column in expected if column not in (key, "cell")]  # a cell names the key
@@ -69,26 +132,23 @@ def test_a_further_axis_leaves_the_numbers_of_a_cell_as_they_are(name, key):
             check_dtype=False,
         )
     for value in values:
-        on_axis = name == "convergence_types_m" and key == "m"
-        cell = {key: value}
-        names = {both.axes.label(cell), notation.label(both.axes, cell)}
-        assert any(n in " ".join(words) for n in ({number(value)} if on_axis else names))
+        names = {both.cells.label({key: value}), notation.label(both.cells, {key: value})}
+        assert any(word in " ".join(words) for word in names)
 
 
+@pytest.mark.full
 def test_more_combinations_than_are_drawn_are_counted_and_tabled():
-    frames = synthetic.rank_frames(cells=[(5, 5)], ds=(2, 4), trials=4)
+    frames = recorded("rank_vs_d")
     rates = [round(0.1 * k, 1) for k in range(1, 31)]
-    trials = pd.concat([frames.trials.assign(lr=rate) for rate in rates], ignore_index=True)
-    tables, drawings, words = drawn(synthetic.with_rows(frames, trials))
-    assert tables["rank_vs_d"]["lr"].nunique() == 30
+    rows = [
+        frames.rows.assign(**{"optimizer.lr": rate}, run=frames.rows["run"].astype(str) + str(rate))
+        for rate in rates
+    ]
+    tables, drawings, words = drawn(with_rows(frames, pd.concat(rows, ignore_index=True)))
+    assert tables["rank_vs_d"]["optimizer.lr"].nunique() == 30
     assert len(drawings) == 2 * figures.FIGURES  # ranks; infeasible
-    assert "6 further combinations of lr are in the tables only" in words[0]
+    assert "6 further combinations of optimizer.lr are in the tables only" in words[0]
     assert [d.name for d in drawings[:2]] == ["rank_vs_d", "rank_vs_d_1"]
-
-
-def test_a_figure_of_m_keeps_its_name_if_d_varies_too():
-    _, drawings, _ = drawn(twice(trained_frames("convergence_types_m"), "m", (2.0, 4.0)))
-    assert [d.name for d in drawings] == ["convergence_types_m"]
 
 
 def test_a_cell_of_a_partial_sweep_keeps_its_label(tmp_path):
@@ -99,9 +159,9 @@ def test_a_cell_of_a_partial_sweep_keeps_its_label(tmp_path):
     ]
     fields = {run_name(config): fields_of(config) for config in configs}
     record.write_plan(tmp_path, {name: [] for name in fields}, fields)
-    frames = load(tmp_path)
-    assert frames.axes.names == ("optimizer", "lr")
-    cells = frames.runs[["optimizer", "lr", "beta2"]].astype(object).fillna("-")
+    frames = read_sweep(tmp_path)
+    assert frames.axes == ("optimizer", "optimizer.lr")
+    cells = frames.runs[["optimizer", "optimizer.lr", "optimizer.beta2"]].astype(object).fillna("-")
     expected = [("adam", 0.1, 0.999), ("gd", 0.1, "-"), ("gd", 0.2, "-")]
     assert sorted(cells.itertuples(index=False, name=None)) == expected
     assert frames.statuses == {"missing": 300}

@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 
 from attnsvm.config import GROUPS, SelectionConfig, SvmConfig
-from attnsvm.record.columns import HISTORY_COLUMNS, TRIAL_COLUMNS
 from attnsvm.sweeps import cells
 from tests.config.test_config import composed
 
@@ -61,46 +60,11 @@ def test_a_field_of_one_option_and_the_fields_of_a_plug_in_make_cells():
     runs = [fields("parameterization=w")]
     runs += [fields("parameterization=kq", f"parameterization.m={m}") for m in (1, 2)]
     assert cells.differing(runs) == ["parameterization", "parameterization.m"]
-    table = cells.table_of(runs, {"parameterization.m": "m"})
-    assert table["m"].isna().tolist() == [True, False, False]
+    table = cells.table_of(runs, ["parameterization.m"])
+    assert table["parameterization.m"].isna().tolist() == [True, False, False]
     run = {"head": "mine.Head", "head.sharpness": 1.0}
     assert cells.differing([run, run | {"head.sharpness": 2.0}]) == ["head.sharpness"]
     assert cells.differing([run, run | {"head.shape": "[1,2]"}]) == ["head.shape"]
-
-
-def test_columns_are_the_last_words_of_fields_where_these_are_free():
-    expected = {
-        "data.d": "d",
-        "head.sharpness": "sharpness",
-        "optimizer.init": "init",
-    }
-    of_two_plug_ins = ("head.alpha", "optimizer.alpha")
-    of_another, measured = "head.m", ("head.status", "optimizer.init_scale")
-    expected |= {name: name for name in (*of_two_plug_ins, of_another, *measured)}
-    assert cells.columns(list(expected), {"status", "init_scale"}) == expected
-    words = [name.rpartition(".")[2] for name in cells.SCHEMA]
-    assert len(set(words)) == len(words)
-    measured = {column.name for column in (*TRIAL_COLUMNS, *HISTORY_COLUMNS)} | {"run"}
-    assert not set(words) & measured
-
-
-def test_labels_have_the_order_of_the_schema_whatever_the_order_of_the_fields():
-    fields = ["mine", "svm.gap", "data.d", "optimizer", "selection.tokens", "data.n"]
-    assert cells.in_order(fields) == [
-        "optimizer",
-        "selection.tokens",
-        "data.n",
-        "data.d",
-        "svm.gap",
-        "mine",
-    ]
-
-
-def test_lists_are_values_as_they_are_typed_and_words_and_numbers_become_words():
-    assert fields("svm.norms=[nuclear]")["svm.norms"] == "[nuclear]"
-    table = cells.table_of([{"a": 1}, {"a": "auto"}, {"a": None}], {"a": "a"})
-    assert table["a"].tolist()[:2] == ["1", "auto"]
-    assert table["a"].isna().tolist() == [False, False, True]
 
 
 def test_labels_differ_where_values_do_and_missing_values_are_cells_of_their_own():
@@ -117,40 +81,39 @@ def test_labels_differ_where_values_do_and_missing_values_are_cells_of_their_own
     assert cells.rows_of(frame, {"m": 1.0})["x"].tolist() == [1]
 
 
+RUNS = [("a", 4, 0), ("b", 4, 1), ("c", 5, 0), ("d", 4, 0)]
+
+
 def trials(*runs, data="sphere"):
     """Return rows of runs: name, d and seeds."""
     return pd.DataFrame(
         [
-            {"run": run, "d": d, "seed": seed, "data": data, "status": "ok", "x": 10.0 * d + seed}
+            {
+                "run": run,
+                "data.d": d,
+                "seed": seed,
+                "data": data,
+                "status": "ok",
+                "x": 10.0 * d + seed,
+            }
             for run, d, seeds in runs
             for seed in seeds
         ]
     )
 
 
-def test_a_seed_is_one_instance_of_its_cell():
-    """Also if several runs of the cell hold it or have lost it."""
-    rows = trials(("a", 4, range(3)), ("b", 4, range(1, 4)), ("c", 5, range(3)))
-    first = cells.first_rows(rows, pd.DataFrame(), ["d"])
-    assert (rows.index != first).tolist() == [False] * 3 + [True, True, False] + [False] * 3
-    assert rows.loc[first[3], "seed"] == 1
+@pytest.mark.parametrize(("data", "again"), [("sphere", [3, 4, 9, 10, 11]), ("file", [9, 10, 11])])
+def test_a_seed_is_one_instance_of_its_cell_and_other_results_of_it_are_counted(data, again):
+    """In a file the distance from the first seed tells the tokens: run b has others than run a."""
+    rows = trials(*((run, d, range(seed, seed + 3)) for run, d, seed in RUNS), data=data)
+    runs = pd.DataFrame(RUNS, columns=["run", "data.d", "seed"])
+    first = cells.first_rows(rows, runs, ["data.d"])
+    assert rows.index[rows.index != first].tolist() == again
+    assert rows.loc[first[9], "seed"] == 0
     assert cells.disagreements(rows, first) == 0
-    alike = rows[rows["d"] == 4]
-    assert (alike.index != cells.first_rows(alike, pd.DataFrame(), [])).sum() == 2  # without axes
-
-
-def test_other_results_of_the_same_instance_are_counted():
-    rows = trials(("a", 4, range(3)), ("b", 4, range(3)), ("c", 4, range(3)))
-    rows.loc[[4, 7], "x"] = -1.0  # seed 1 in run b, and the same in run c
-    rows.loc[[2, 5, 8], "x"] = np.nan  # missing in all
-    assert cells.disagreements(rows, cells.first_rows(rows, pd.DataFrame(), ["d"])) == 2
-
-
-def test_a_seed_of_a_file_is_told_by_its_distance_from_the_first():
-    rows = trials(("a", 4, range(3)), ("b", 4, range(1, 4)), ("c", 4, range(3)), data="file")
-    runs = pd.DataFrame({"run": ["a", "b", "c"], "seed": [0, 1, 0]})
-    again = rows.index != cells.first_rows(rows, runs, ["d"])
-    assert again.tolist() == [False] * 6 + [True] * 3  # b has other tokens of the file
+    rows.loc[[10, 11], "x"] = -1.0
+    rows.loc[[0, 9], "x"] = np.nan  # missing in both
+    assert cells.disagreements(rows, first) == 2
 
 
 @pytest.mark.parametrize(
@@ -169,7 +132,7 @@ def test_a_seed_of_a_file_is_told_by_its_distance_from_the_first():
 )
 def test_an_instance_without_a_record_counts_once_with_the_state_of_its_run(data, runs, expected):
     """Beside a run of the cell d=4 that holds seeds 0, 1, 2."""
-    lost = pd.DataFrame([("done", 4, 0, 3), *runs], columns=["state", "d", "seed", "trials"])
+    lost = pd.DataFrame([("done", 4, 0, 3), *runs], columns=["state", "data.d", "seed", "trials"])
     lost = lost.assign(run=list("abc")[: len(lost)], data=data)
-    counted = cells.unrecorded(lost, trials(("a", 4, range(3)), data=data), ["d"])
+    counted = cells.unrecorded(lost, trials(("a", 4, range(3)), data=data), ["data.d"])
     assert {state: n for state, n in counted.items() if n} == expected

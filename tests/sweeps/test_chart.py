@@ -10,10 +10,8 @@ import pandas as pd
 import pytest
 
 import attnsvm
-from attnsvm.sweeps import aggregate
 from attnsvm.sweeps.chart import ChartError, chart_of, spec_of
 from attnsvm.sweeps.report import main as report_command
-from attnsvm.sweeps.report import write_report
 from attnsvm.sweeps.statistics import summaries, wilson_interval
 from attnsvm.sweeps.style import paper
 from tests.command import ran
@@ -152,18 +150,31 @@ def test_an_axis_without_a_part_is_refused_and_a_single_value_of_it_is_not():
     assert lines.notes[0].startswith("Instances: 8 ")
 
 
-def test_missing_and_infinite_values_are_counted_and_not_averaged():
+SIZES = {"kind": "scatter", "hue": "data.d"}
+
+
+@pytest.mark.parametrize(
+    ("lost", "x", "parts", "line"),
+    [
+        ({"rank": np.nan}, "data.d", {}, "Left out: 4 instances without a value of rank."),
+        ({"rank": np.inf}, "data.d", {}, "Left out: 4 instances without a value of rank."),
+        ({"status": "tie"}, "data.d", {}, "Cells without an instance that is shown: 1 of 2."),
+        ({"size": np.nan}, "size", SIZES, "Left out: 4 instances without size."),
+        ({"size": -1.0}, "size", SIZES | {"log": "x,y"}, "5 values of x are not > 0"),
+    ],
+)
+def test_what_is_not_shown_is_counted_and_not_averaged(lost, x, parts, line):
     sweep = tables(ns=(2,), heads=("linear",))
-    sweep.trials.loc[[0, 1], "rank"] = np.nan, np.inf
-    sweep.trials.loc[[4, 5], "size"] = np.nan
-    lines = chart(sweep, "data.d", "rank")
-    assert lines.table[["used", "excluded"]].to_numpy().tolist() == [[1, 3], [3, 1]]
-    assert lines.table["mean"].tolist() == [8.0, 8.0]
-    assert np.isnan(lines.table["low"][0])
-    assert "Left out: 2 instances without a value of rank." in lines.notes
+    sweep.trials.loc[sweep.trials["data.d"] == 5, [*lost]] = [*lost.values()]
+    status = "ok" if "status" in lost else "all"
+    lines = chart(sweep, x, "rank", status=status, **parts)
+    assert any(note.startswith(line) for note in lines.notes)
+    assert lines.counts["count"].sum() == 8
+    if x == "data.d":
+        used = lines.table[["used", "excluded"]].to_numpy()
+        assert used.tolist() == [[3 + (status == "all"), status == "ok"], [0, 4]]
+        assert np.isnan(lines.table["mean"][1])
     drawn(lines)
-    points = chart(sweep, "size", "rank", kind="scatter", hue="data.d")
-    assert "Left out: 2 instances without size." in points.notes
 
 
 @pytest.mark.parametrize("kind", ["line", "heatmap"])
@@ -183,28 +194,6 @@ def test_instances_without_a_history_are_counted(kind):
     drawn(steps)
 
 
-def test_cells_of_which_nothing_is_shown_are_counted():
-    sweep = tables(ns=(2,), heads=("linear",))
-    sweep.trials.loc[sweep.trials["data.d"] == 5, "status"] = "infeasible"
-    lines = chart(sweep, "data.d", "rank")
-    assert "Cells without an instance that is shown: 1 of 2." in lines.notes
-    assert "Instances: 8 (4 infeasible, 3 ok, 1 tie); 3 shown." in lines.notes
-    counts = lines.counts.set_index(["data.d", "status"])["count"]
-    assert counts.to_dict() == {(4, "ok"): 3, (4, "tie"): 1, (5, "infeasible"): 4}
-
-
-@pytest.mark.parametrize("kind", ["line", "scatter", "box", "heatmap"])
-@pytest.mark.full
-def test_nothing_to_show_is_said_in_the_figure(kind):
-    nothing = chart(tables(status="infeasible"), "data.d", "rank", kind=kind, hue="data.n")
-    assert "no instance" in drawn(nothing)[0]
-    assert "Instances: 32 (32 infeasible); 0 shown." in nothing.notes
-    assert kind == "scatter" or (nothing.table["excluded"].sum(), nothing.table["used"].max()) == (
-        32,
-        0,
-    )
-
-
 def test_statuses_may_be_chosen_or_told_apart():
     for status in ("ok,tie", "all"):
         assert (chart(tables(), "data.d", "rank", status=status).table["used"] == 4).all()
@@ -215,13 +204,6 @@ def test_statuses_may_be_chosen_or_told_apart():
         table = chart(tables(), "data.d", "rank", where={"flag": value}, status="all").table
         assert (table["used"] == 1).all()
         assert (table["mean"] == table["data.n"] + table["data.d"]).all()
-
-
-def test_what_a_logarithmic_axis_cannot_show_is_counted():
-    sweep = tables(ns=(2,), heads=("linear",))
-    points = chart(sweep, "size", "rank", kind="scatter", log="x,y", hue="data.d")
-    assert [note for note in points.notes if note.startswith("2 values of x are not > 0")]
-    assert drawn(points)[1][0].get_yscale() == "log"
 
 
 @pytest.mark.parametrize(
@@ -295,19 +277,9 @@ def test_the_command_and_the_call_give_the_same_numbers(sound, tmp_path):
     loaded = attnsvm.load(folder)
     table = loaded.chart("data.d", "W_norm", hue="parameterization", status="all").table
     pd.testing.assert_frame_equal(stored, table, check_dtype=False)
-    means = loaded.trials.groupby(["parameterization", "data.d"])["W_norm"].mean()
-    np.testing.assert_allclose(table["mean"], means, rtol=1e-12)
     counts = pd.read_csv(folder / f"tables/{name}_counts.csv")
     assert counts["count"].sum() == len(loaded.trials)
     assert str(folder / f"tables/{name}.csv") in done.stdout
-    files = write_report(aggregate.load(folder))  # its tables name fields as the command line does
-    assert files.failed == ()
-    for path in files.tables:
-        assert {"parameterization", "data.d"} <= set(pd.read_csv(path)), path
-    words = ("--x", "seed", "--y", "risk", "--where", "data.d=9")
-    done = ran(str(folder), *words, cwd=tmp_path, command="attnsvm-report", code=2)
-    assert done.stderr.count("\n") == 1
-    assert "where data.d=9: must be one of 3, 4" in done.stderr
 
 
 def test_where_alone_prints_the_result_of_the_cells_with_a_value(sound, capsys):

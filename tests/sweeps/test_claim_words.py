@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 from omegaconf import OmegaConf
 
-from attnsvm.sweeps.aggregate import SweepFrames
 from attnsvm.sweeps.claims import Evidence, all_claims
 from attnsvm.sweeps.claims import arrays as measures
+from attnsvm.sweeps.loaded import LoadedSweep
 
 CLAIMS = {claim.name: claim for claim in all_claims()}
 WORDS, EDGES = (
@@ -37,7 +37,7 @@ def evidence(name, curves=(), steps=(0, 5000, 10000), **columns):
     ]
     names = ["run", "seed", "step", "quantity", "value"]
     frames = (pd.DataFrame({"run": ["one"]}), trials, pd.DataFrame(history, columns=names))
-    rows = Evidence(SweepFrames("", Path("claims"), *frames), CLAIMS[name].columns)
+    rows = Evidence(LoadedSweep("", Path("claims"), *frames), CLAIMS[name].columns)
     for measure in measures.MEASURES:
         rows.names[measure] = lambda *parts, of=measure: trials[
             of if of in columns else f"{of}({', '.join(map(repr, parts))})"

@@ -12,7 +12,7 @@ import pytest
 
 from attnsvm import experiment, sample
 from attnsvm.sweeps import claims
-from attnsvm.sweeps.aggregate import load
+from attnsvm.sweeps.aggregate import read_sweep
 from attnsvm.sweeps.claims import FAILS, HOLDS, OTHERWISE, Claim, Evidence, Runs, arrays
 from attnsvm.sweeps.claims.claim import sources
 from attnsvm.sweeps.verdicts import main, verdict
@@ -77,7 +77,7 @@ def test_a_claim_that_is_true_holds_where_its_hypotheses_are_met(folder):
 def test_without_its_hypothesis_it_fails_and_the_smallest_instance_is_kept(folder, tmp_path):
     claim = tiny_claim(hypotheses={})
     outcome = verdict(claim, folder)
-    trials = load(folder / "tiny").trials
+    trials = read_sweep(folder / "tiny").rows
     failing = trials[trials["frobenius_status"] == "infeasible"]
     assert outcome.fails == len(failing) > 0
     assert outcome.sentence == f"fails on {outcome.fails} of 12"
@@ -150,7 +150,9 @@ def test_a_run_without_a_record_is_undecided_not_left_out(folder, tmp_path):
 
 
 def test_arrays_and_curves_are_aligned_with_the_rows(folder):
-    evidence = Evidence(load(folder / "tiny"), {"half": "at('W_norm', 0.5)", "later": "half + 1"})
+    evidence = Evidence(
+        read_sweep(folder / "tiny"), {"half": "at('W_norm', 0.5)", "later": "half + 1"}
+    )
     seeds = evidence.from_arrays(lambda arrays: arrays["seeds"])
     assert (seeds == evidence.trials["seed"]).all()
     norms = evidence.from_arrays(lambda arrays: np.linalg.norm(arrays["frobenius_W"], axis=(1, 2)))
@@ -175,7 +177,7 @@ def test_verdicts_are_those_of_scaled_instances(tmp_path):
         steps = "optimizer.init=zero", "optimizer.steps=1000", f"optimizer.lr={0.1 / size}"
         config = composed(ALL, "data=file", f"data.path={path}", *steps)
         written(tmp_path / str(size), config, experiment.run(config))
-        frames, words_of = load(tmp_path / str(size)), {}
+        frames, words_of = read_sweep(tmp_path / str(size)), {}
         for claim in CLAIMS:
             if claim.name in ("kq_constant_steps", "kq_small_steps"):  # of a size of steps
                 continue

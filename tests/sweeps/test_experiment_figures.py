@@ -13,47 +13,26 @@ from attnsvm.sweeps.cells import CellAxes
 from attnsvm.sweeps.figures import figure_module, phase_transition, trajectories
 from attnsvm.sweeps.figures._curves import Curves
 from attnsvm.sweeps.figures._numbers import outcomes, status_counts
-from tests.quick import quick
 from tests.sweeps import synthetic
 from tests.sweeps.synthetic import drawn, phase_frames, trained_frames
 
 PLATEAU = figure_module("kq_plateau")
 COMPARED = ("one_minus_corr_nuclear", "margin_gap_nuclear", "balance_gap")
-STEPPED = ("local_convergence", "gradient_floor", "sequence", "real_tokens", "regularization_path")
-
-
-@pytest.mark.parametrize("name", quick(*STEPPED))
-def test_curves_use_certified_instances_for_correlations_and_count_the_rest(name):
-    frames = trained_frames()
-    tables, *_ = drawn(frames, name)
-    table = tables[name]
-    correlations = table[table["quantity"].str.startswith("one_minus")]
-    ok = frames.trials.query("status == 'ok' and parameterization == 'w' and d == 4")
-    assert (correlations["used"] == len(ok)).all()
-    assert tables[f"{name}_counts"]["count"].sum() == len(frames.trials)
-
-
-@pytest.mark.parametrize("name", [*STEPPED, "ridge_vs_path", "token_count_vs_lambda"])
-@pytest.mark.full
-def test_nothing_certified_is_drawn_as_such(name):
-    frames = trained_frames()
-    lost = frames.trials.assign(status="failed", one_minus_corr_frobenius=np.nan)
-    drawn(dataclasses.replace(frames, trials=lost), name)
 
 
 def test_status_counts_say_what_did_not_happen_and_what_is_drawn_although_training_stalled():
     frames = trained_frames()
-    text = status_counts(outcomes(frames.trials, frames.axes), frames.axes)
-    assert f"Instances: {len(frames.trials)}" in text
+    text = status_counts(outcomes(frames.rows, frames.cells), frames.cells)
+    assert f"Instances: {len(frames.rows)}" in text
     for word in ("0 rejected", "0 failed", "ok", "undecided", "infeasible"):
         assert word in text
-    half = frames.trials["seed"] % 2 == 0
-    trials = frames.trials.assign(
-        gradient=np.where(half, "direct", "log_domain"),
-        training=np.where(half & (frames.trials["status"] == "ok"), "stalled", "saturated"),
+    half = frames.rows["seed"] % 2 == 0
+    trials = frames.rows.assign(
+        **{"optimizer.gradient": np.where(half, "direct", "log_domain")},
+        training=np.where(half & (frames.rows["status"] == "ok"), "stalled", "saturated"),
     )
     ok, axes = trials[trials["status"] == "ok"], synthetic.axes_of(trials)
-    direct = (ok["gradient"] == "direct").sum()
+    direct = (ok["optimizer.gradient"] == "direct").sum()
     text = status_counts(outcomes(trials, axes), axes)
     assert f"{direct} of {direct} gradient=direct (published arithmetic)" in text
     assert f"0 of {len(ok) - direct} gradient=log_domain (exact)" in text
@@ -66,12 +45,12 @@ def test_status_counts_say_what_did_not_happen_and_what_is_drawn_although_traini
 def test_a_stalled_instance_has_no_type_of_convergence_and_no_point():
     frames = trained_frames("convergence_types")
     whole = drawn(frames)[0]["convergence_types"]
-    kinds = whole[whole["kind"] != "assumption_b1"].groupby(["parameterization", "d"])
+    kinds = whole[whole["kind"] != "assumption_b1"].groupby(["parameterization", "data.d"])
     np.testing.assert_allclose(kinds["share"].sum(), 1)
     assert (kinds["count"].sum() == 12).all()
-    at_optimum = frames.trials["convergence"] == "global"
-    lost = frames.trials.assign(status=frames.trials["status"].mask(at_optimum, "stalled"))
-    frames = dataclasses.replace(frames, trials=lost)
+    at_optimum = frames.rows["convergence"] == "global"
+    lost = frames.rows.assign(status=frames.rows["status"].mask(at_optimum, "stalled"))
+    frames = dataclasses.replace(frames, rows=lost)
     count = drawn(frames)[0]["convergence_types"].groupby("kind")["count"].sum()
     assert count["global"] == 0
     assert count["stalled"] == at_optimum.sum()
@@ -79,53 +58,18 @@ def test_a_stalled_instance_has_no_type_of_convergence_and_no_point():
     assert steps["used"].sum() == (~lost["status"].isin(("stalled", "diverged"))).sum()
 
 
-def test_the_share_of_paths_at_the_optimal_tokens_counts_verdicts_only():
-    frames = trained_frames("regularization_path")
-    tables, _, (words,) = drawn(frames)
-    shares = tables["regularization_path_optimal"]
-    kinds = frames.trials["convergence"].value_counts()
-    assert shares["count"].sum() == kinds["global"]
-    assert shares["used"].sum() == kinds[["global", "local", "not_local"]].sum()
-    assert "The path selects the optimal tokens: 2 of 6 [10, 70 %]" in words
-
-
-@pytest.mark.parametrize("status", ["tie", "failed"])
-@pytest.mark.full
-def test_what_did_not_converge_is_in_no_share(status):
-    frames = phase_frames([(2, 2), (2, 4)], (1, 2, 3))
-    lost = dataclasses.replace(frames, trials=frames.trials.assign(status=status))
-    table = phase_transition.tables(lost)["phase_transition"]
-    assert (table.query("share_of == 'global'")["used"] == 0).all()
-    feasible = 0 if status == "tie" else 11
-    assert (table.query("share_of == 'feasible'")["used"] == feasible).all()
-    frames = trained_frames("regularization_path")
-    lost = dataclasses.replace(frames, trials=frames.trials.assign(status=status))
-    assert (drawn(lost)[0]["regularization_path_optimal"]["used"] == 0).all()
-
-
-@pytest.mark.full
-def test_the_published_rule_keeps_what_has_no_softmax_in_between():
-    frames = trained_frames("token_count_vs_lambda")
-    softmax = np.where(frames.trials["seed"] % 2 == 0, 1e-7, 1e-4)
-    frames = dataclasses.replace(frames, trials=frames.trials.assign(max_masked_softmax=softmax))
-    kept = drawn(frames)[0]["token_count_vs_lambda_kept"]
-    ok = (frames.trials["status"] == "ok") & (softmax == 1e-7)
-    assert kept["count"].sum() == ok.sum()
-    assert kept["used"].sum() == len(frames.trials)
-
-
 def test_phase_transition_counts_verdicts_only():
     tables = phase_transition.tables(phase_frames([(2, 2), (2, 4), (3, 2)], (1, 2, 3)))
     table = tables["phase_transition"].set_index("share_of")
     feasible = table.loc["feasible"]
     assert (feasible["used"] == 11).all()  # the undecided one is not a verdict
-    promised = feasible["d"] >= np.maximum(feasible["T"] - 1, feasible["n"])
+    promised = feasible["data.d"] >= np.maximum(feasible["data.T"] - 1, feasible["data.n"])
     assert (feasible["share"] == promised.astype(float)).all()
     assert (table.loc["global", "used"] == 11).all()
     assert (table.loc["assumption_b1", "count"] == 0).all()
     seen = table.loc["assumption_d"]
     assert (seen["used"] == 11).all()
-    assert (seen["share"] == (seen["d"] > 1)).all()
+    assert (seen["share"] == (seen["data.d"] > 1)).all()
     halfway = tables["phase_transition_halfway"].set_index("share_of")["halfway"]
     assert halfway["assumption_d"].between(1, 2).all()
     assert halfway["assumption_b1"].isna().all()
@@ -140,16 +84,6 @@ def test_a_cell_with_many_undecided_instances_has_no_share():
     assert table.loc["feasible", "share"].notna().all()
     halfway = tables["phase_transition_halfway"]
     assert "assumption_d" not in set(halfway.loc[halfway["halfway"].notna(), "share_of"])
-
-
-@pytest.mark.full
-def test_a_single_plane_and_a_single_cell_are_drawn():
-    drawn(phase_frames([(2, 2)], (1,)))
-    untrained = phase_frames([(2, 2), (2, 3)], (1, 2))
-    trials = untrained.trials.assign(tokens="optimal", convergence="")
-    table = drawn(synthetic.with_rows(untrained, trials))[0]["phase_transition"]
-    assert (table.query("share_of == 'global'")["used"] == 0).all()
-    assert (table.query("share_of == 'feasible'")["used"] == 11).all()
 
 
 def scene():
@@ -210,23 +144,16 @@ def test_scenes_are_animated_to_their_end_also_where_a_path_ends_early():
         assert image.n_frames >= 2
 
 
-def test_without_a_path_on_record_the_scene_says_so():
-    with style.paper():
-        (drawing,) = trajectories.draw(scenes(), CellAxes())
-        assert "no run in two dimensions" in synthetic.text_of(drawing)
-    assert drawing.frames == ()
-
-
 def plateau_frames():
     """Two step sizes: one whose curves fall like 1 / k, one whose curves stop at 10 steps."""
 
     def history(row):
         for step in (0.0, 1.0, 10.0, 100.0, 1000.0):
-            k = max(step, 1) if row["lr"] == 0.01 else min(max(step, 1), 10)
+            k = max(step, 1) if row["optimizer.lr"] == 0.01 else min(max(step, 1), 10)
             for quantity in COMPARED:
                 yield step, quantity, (1 + row["seed"]) / k
 
-    cells = {f"run{lr}": {"lr": lr, "parameterization": "kq"} for lr in (0.01, 0.1)}
+    cells = {f"run{lr}": {"optimizer.lr": lr, "parameterization": "kq"} for lr in (0.01, 0.1)}
     return synthetic.sweep(
         "kq_plateau",
         cells,
@@ -239,7 +166,7 @@ def plateau_frames():
 def test_a_fall_and_a_plateau_are_told_apart():
     frames = plateau_frames()
     tables, _, words = drawn(frames)
-    falls = tables["kq_plateau_fall"].set_index(["lr", "quantity"])
+    falls = tables["kq_plateau_fall"].set_index(["optimizer.lr", "quantity"])
     assert len(falls) == 4
     for quantity in COMPARED[:2]:
         assert falls["median"][0.01, quantity] == pytest.approx(0.1, rel=1e-12)
@@ -251,6 +178,6 @@ def test_a_fall_and_a_plateau_are_told_apart():
     for text in words:
         assert "2 stalled" in text
         assert "a remark" in text
-    lost = dataclasses.replace(frames, trials=frames.trials.assign(status="undecided"))
+    lost = dataclasses.replace(frames, rows=frames.rows.assign(status="undecided"))
     none = PLATEAU.tables(lost)["kq_plateau_fall"]
     assert none.empty or not np.isfinite(none["median"]).any()

@@ -12,7 +12,7 @@ from attnsvm.record.columns import TRIAL_COLUMNS
 from attnsvm.record.files import CorruptRecordError
 from attnsvm.record.folder import read_record, write, write_failure
 from attnsvm.record.provenance import provenance
-from attnsvm.sweeps.aggregate import load
+from attnsvm.sweeps.aggregate import read_sweep
 from tests.config.test_config import composed
 from tests.sweeps.conftest import written
 
@@ -38,9 +38,7 @@ def test_fields_that_differ_are_columns_named_as_on_the_command_line(sound):
     for name, value in (("data.n", 2), ("optimizer.steps", 30), ("data", "sphere")):
         assert (loaded.runs[name] == value).all()  # all other fields
     assert "d" not in loaded.runs
-    frames = load(sound)
-    assert {frames.typed[name] for name in frames.axes.names} == set(loaded.axes)
-    assert len(frames.trials) == len(loaded.trials)
+    assert len(loaded.rows) == len(loaded.trials)
 
 
 def test_the_numbers_are_those_of_the_records(sound):
@@ -78,6 +76,10 @@ def test_each_kind_of_damage_is_named_counted_and_left_out(sweep):
     plan = record.read_json(sweep / "sweep.json")["runs"]
     missing = "never_started-000000000000"
     record.write_plan(sweep, {**plan, missing: ["data.d=9"]})
+    assert attnsvm.load(sweep).elsewhere == 0
+    record.write_plan(sweep, {missing: [], **{run.name: plan[run.name] for run in (failed, sound)}})
+    assert "2 records of other grids" in read_sweep(sweep).not_shown
+    record.write_plan(sweep, {**plan, missing: ["data.d=9"]})
     loaded = attnsvm.load(sweep)
     states = dict(zip(loaded.runs["run"], loaded.runs["state"], strict=True))
     assert states == {
@@ -100,16 +102,6 @@ def test_each_kind_of_damage_is_named_counted_and_left_out(sweep):
             loaded.solutions(run.name)
 
 
-def test_a_record_in_the_wrong_folder_is_not_counted_twice(sweep):
-    first, other, *_ = folders(sweep)
-    for path in first.iterdir():
-        (other / path.name).write_bytes(path.read_bytes())
-    frames = load(sweep)
-    assert frames.incomplete["run"].tolist() == [other.name]
-    assert "holds the record of another run" in frames.incomplete["reason"].iloc[0]
-    assert len(frames.trials) == 9
-
-
 def test_a_run_that_gave_up_says_how_many_it_lacks(tmp_path):
     config = composed(
         "head=relu",
@@ -123,7 +115,7 @@ def test_a_run_that_gave_up_says_how_many_it_lacks(tmp_path):
         "data.d=3",
     )
     write(tmp_path, experiment.parts(config), provenance(config, []))
-    assert "1 runs stopped: 0 accepted of 1 wanted instances" in load(tmp_path).not_shown
+    assert "1 runs stopped: 0 accepted of 1 wanted instances" in read_sweep(tmp_path).not_shown
 
 
 def test_a_run_alone_and_one_that_is_not_there_which_is_named_with_the_nearest(sound):
@@ -142,16 +134,12 @@ def test_a_run_alone_and_one_that_is_not_there_which_is_named_with_the_nearest(s
             loaded.solutions(run)
 
 
-def test_several_folders_are_one_sweep(sound, tmp_path):
-    other = written(tmp_path / "other", ("data.d=5", "parameterization=w", "optimizer.lr=0.2"))
+def test_several_folders_are_one_sweep_and_instances_of_the_same_name_count_once(sweep, sound):
+    """The same folder name means the same config: the same instances again."""
+    other = written(sweep.parent / "other", ("data.d=5", "parameterization=w", "optimizer.lr=0.2"))
     loaded = attnsvm.load(sound, other)
     assert loaded.axes == ("parameterization", "data.d", "optimizer.lr")
-    assert len(loaded.runs) == 5
     assert loaded.trials.groupby("data.d").size().to_dict() == {3: 6, 4: 6, 5: 3}
-
-
-def test_runs_of_the_same_name_keep_apart_and_their_instances_count_once(sweep, sound):
-    """The same folder name means the same config: the same instances again."""
     loaded = attnsvm.load(sound, sweep)
     assert loaded.runs["run"].is_unique
     assert len(loaded.runs) == 8
@@ -164,15 +152,6 @@ def test_runs_of_the_same_name_keep_apart_and_their_instances_count_once(sweep, 
     loaded = attnsvm.load(sweep, folders(sweep)[0], link)  # a folder twice, and a run of it
     assert len(loaded.runs) == 4
     pd.testing.assert_frame_equal(loaded.trials, attnsvm.load(sweep).trials)
-
-
-def test_cells_of_an_older_grid_are_not_part_of_the_sweep(sweep):
-    plan = record.read_json(sweep / "sweep.json")["runs"]
-    kept = dict(list(plan.items())[:3])
-    record.write_plan(sweep, kept)
-    frames = load(sweep)
-    assert set(frames.runs["run"]) == set(kept)
-    assert "1 records of other grids" in frames.not_shown
 
 
 def test_a_folder_without_a_run_is_refused(sound, tmp_path):

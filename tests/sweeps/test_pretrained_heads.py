@@ -30,9 +30,9 @@ def trials(seeds=6):
                     {
                         "run": "r",
                         "seed": seed,
-                        "at_layer": 2,
-                        "at_head": head,
-                        "control": control,
+                        "data.at_layer": 2,
+                        "data.at_head": head,
+                        "data.control": control,
                         "status": "ok",
                         "reason": "",
                         "frobenius_status": "solved",
@@ -53,11 +53,13 @@ def trials(seeds=6):
     return pd.DataFrame(rows)
 
 
-AXES = CellAxes(("at_layer", "at_head", "control"))
+AXES = CellAxes(("data.at_layer", "data.at_head", "data.control"))
 
 
 def tables_of(some, axes=AXES):
-    return pretrained_heads.tables(SimpleNamespace(axes=axes, trials=some, folders={}))
+    return pretrained_heads.tables(
+        SimpleNamespace(cells=axes, axes=axes.names, rows=some, folders={})
+    )
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +70,7 @@ def tables():
 def test_a_head_leans_if_it_is_above_all_four_controls(tables):
     """Its p-value is the largest of the four, adjusted over the heads."""
     heads = tables["pretrained_heads"]
-    heads = heads[heads["svm_norm"] == "frobenius"].set_index("at_head")
+    heads = heads[heads["svm_norm"] == "frobenius"].set_index("data.at_head")
     assert heads["null"].tolist() == ["queries", "queries"]
     assert heads.loc[0, "lean"] == pytest.approx(0.1, abs=0.005)
     assert heads.loc[1, "lean"] == pytest.approx(0.0, abs=0.005)
@@ -79,7 +81,7 @@ def test_a_head_leans_if_it_is_above_all_four_controls(tables):
     assert heads.loc[0, "correlation"] == pytest.approx(0.3, abs=0.005)
     controls = tables["pretrained_heads_controls"]
     controls = controls[controls["svm_norm"] == "frobenius"]
-    largest = controls.groupby("at_head")["p_value"].max()
+    largest = controls.groupby("data.at_head")["p_value"].max()
     np.testing.assert_array_equal(heads["p_value"], largest)
     assert heads.loc[0, "adjusted"] == pytest.approx(2 * largest[0])
     assert heads.loc[0, "adjusted_any_dependence"] == pytest.approx(2 * largest[0] * (1 + 1 / 2))
@@ -90,16 +92,18 @@ def test_the_interval_of_the_least_mean_holds_if_those_of_all_controls_do():
     rng = np.random.default_rng(1)
     heads = 400
     frame = pd.DataFrame(
-        {"at_head": head, "seed": seed, "null": null, "difference": rng.normal()}
+        {"data.at_head": head, "seed": seed, "null": null, "difference": rng.normal()}
         for head in range(heads)
         for null in pretrained_heads.NULLS
         for seed in range(8)
     )
-    controls = paired_means(frame, ["at_head", "null"], "difference")
-    leans = pretrained_heads._heads(pd.DataFrame({"at_head": range(heads)}), frame, ["at_head"], [])
+    controls = paired_means(frame, ["data.at_head", "null"], "difference")
+    leans = pretrained_heads._heads(
+        pd.DataFrame({"data.at_head": range(heads)}), frame, ["data.at_head"], []
+    )
     covered = (leans["low"] <= 0) & (leans["high"] >= 0)
     assert covered.mean() >= 0.95 - 2 * np.sqrt(0.05 * 0.95 / heads)
-    least = controls.loc[controls.groupby("at_head")["mean"].idxmin()]
+    least = controls.loc[controls.groupby("data.at_head")["mean"].idxmin()]
     alone = (least["low"] <= 0) & (least["high"] >= 0)
     assert alone.mean() < 0.93  # what the interval of the least mean alone would cover
 
@@ -115,7 +119,7 @@ def test_SVMs_that_are_not_solved_and_heads_without_a_control_are_not_used(table
     assert total["tested"].to_dict() == {"frobenius": 2, "nuclear": 0}
     assert total.loc["frobenius", "which"] == "2.0"
     some = trials()
-    heads = tables_of(some[some["control"] != "tokens"])["pretrained_heads"]
+    heads = tables_of(some[some["data.control"] != "tokens"])["pretrained_heads"]
     assert heads["p_value"].isna().all()  # a head without a control is not tested
     assert not heads["leans"].any()
 
@@ -138,14 +142,6 @@ def test_the_support_of_an_example_is_where_the_margin_is_one():
     assert rows["selected"].tolist() == [True, False, False]
     s = np.exp([0.0, -1.0, -3.0])
     np.testing.assert_allclose(rows["attention"], s / s.sum())
-
-
-def test_a_sweep_without_a_trial_is_drawn():
-    none = trials().iloc[:0]
-    empty = tables_of(none)
-    assert all(len(table) == 0 for table in empty.values())
-    assert all(drawing.figure is not None for drawing in pretrained_heads.draw(empty, AXES))
-    assert len(tables_of(none[["status", "reason", *AXES.names]])) == 6
 
 
 def instance(W, inside):
@@ -184,13 +180,20 @@ def test_shares_of_optimal_tokens_are_compared_on_the_same_sentences():
     """A sample has one difference, the mean over its heads; what lacks a number is counted."""
     some = trials(seeds=3)
     share = {"none": 0.5, "spectrum": 0.25, "queries": 0.5, "tokens": 0.75}
-    values = some["control"].map(share) + 0.1 * some["seed"] * (some["control"] == "none")
-    values[(some["at_head"] == 1) & (some["seed"] == 2)] = np.nan
-    chance = some["control"].map({"none": 0.125, "spectrum": 0.25, "queries": 0.5, "tokens": 1.0})
-    some = some.assign(optimality_best=values, optimality_best_chance=chance, tokens="top")
-    both = pd.concat([some, some.assign(tokens="multi", optimality_best=0.0)])
-    optimality = tables_of(both, CellAxes((*AXES.names, "tokens")))
-    optimality = optimality["pretrained_heads_optimality"].set_index("control")
+    values = some["data.control"].map(share) + 0.1 * some["seed"] * (some["data.control"] == "none")
+    values[(some["data.at_head"] == 1) & (some["seed"] == 2)] = np.nan
+    chance = some["data.control"].map(
+        {"none": 0.125, "spectrum": 0.25, "queries": 0.5, "tokens": 1.0}
+    )
+    some = some.assign(optimality_best=values, optimality_best_chance=chance)
+    both = pd.concat(
+        [
+            some.assign(**{"selection.tokens": "top"}),
+            some.assign(**{"selection.tokens": "multi"}, optimality_best=0.0),
+        ]
+    )
+    optimality = tables_of(both, CellAxes((*AXES.names, "selection.tokens")))
+    optimality = optimality["pretrained_heads_optimality"].set_index("data.control")
     assert optimality["quantity"].unique().tolist() == ["best token"]
     assert optimality["instances"].tolist() == [5] * 3
     assert optimality["left_out"].tolist() == [1] * 3

@@ -5,7 +5,7 @@ import pytest
 
 from attnsvm.sweeps.figures import rates
 from tests.sweeps import synthetic
-from tests.sweeps.synthetic import drawn, only
+from tests.sweeps.synthetic import only
 
 STEPS = [0, *(m * 10**e for e in range(5) for m in (1, 2, 5)), 10**5]
 
@@ -97,34 +97,3 @@ def test_an_exponential_loss_is_no_power_law_though_it_underflows():
     tables = rates.tables(sweep)
     curve = tables["rates_curves"].query("quantity == 'excess_risk'").set_index("step")
     assert curve.loc[10**5, "median"] == 0  # its logarithm is not lost
-
-
-def test_the_figures_tell_what_is_left_out():
-    sweep = frames(lambda t: 0.3 * t**-2.0, lambda t: 0.1 * t)
-    *_, (words, _) = drawn(sweep)
-    assert "1 diverged" in words
-    assert "a remark" in words
-    lost = synthetic.with_rows(sweep, sweep.trials.assign(status="undecided"))
-    tables, _, (words, _) = drawn(lost)
-    assert tables["rates"].empty
-    assert "no instance" in words
-
-
-def test_ranks_are_means_over_certified_instances():
-    def instance(cell, seed):
-        rank = {"w": 4.0, "kq": 2.0}[cell["parameterization"]]
-        lost = {"status": "unsaturated", "rank_effective": 99.0} if seed == 4 else {}
-        return {
-            "rank_effective": rank + seed % 2,
-            "rank_stable": rank / 2,
-            "frobenius_rank": 4,
-            "nuclear_rank": 2,
-        } | lost
-
-    cells = {rule: {"parameterization": rule, "d": 6} for rule in ("w", "kq")}
-    tables, _, (words, _) = drawn(synthetic.sweep("rank_of_weights", cells, instance, trials=5))
-    means = tables["rank_of_weights"].set_index(["quantity", "parameterization"])
-    assert means.loc[("rank_effective", "kq"), "mean"] == 2.5
-    assert means.loc[("rank_stable", "w"), "mean"] == 2.0
-    assert (means["used"] == 4).all()
-    assert "2 unsaturated" in words

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from attnsvm.sweeps.aggregate import load
+from attnsvm.sweeps.aggregate import read_sweep
 from attnsvm.verify import command
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -21,7 +21,7 @@ SIZE_LIMIT_BYTES = 350_000
 
 
 def trials_of(name):
-    return load(RECORDS / name).trials
+    return read_sweep(RECORDS / name).rows
 
 
 def test_there_is_a_small_record_for_every_experiment():
@@ -51,7 +51,7 @@ def test_every_record_is_proved_again(name, capsys):
 
 def test_what_the_documentation_says_of_ranks_is_on_record():
     trials = trials_of("rank_vs_d")
-    large, small = trials[trials["d"] == 20], trials[trials["d"] == 4]
+    large, small = trials[trials["data.d"] == 20], trials[trials["data.d"] == 4]
     assert (large["status"] == "ok").all()
     assert (large["published_nuclear_rank"] == 15).all()
     assert list(large.sort_values("seed")["nuclear_rank"]) == [4, 5, 5]
@@ -62,7 +62,7 @@ def test_what_the_documentation_says_of_ranks_is_on_record():
 
 def test_what_it_says_of_the_published_arithmetic_is_on_record():
     """The direct gradient stalls where the exact one goes on; without ridge it does not agree."""
-    trials = trials_of("gradient_floor").set_index(["gradient", "seed"])
+    trials = trials_of("gradient_floor").set_index(["optimizer.gradient", "seed"])
     direct, exact = trials.loc["direct"], trials.loc["log_domain"]
     assert (direct["training"] == "stalled").all()
     assert (exact["training"] == "saturated").all()
@@ -71,7 +71,9 @@ def test_what_it_says_of_the_published_arithmetic_is_on_record():
     ratio = direct["one_minus_corr_frobenius"] / exact["one_minus_corr_frobenius"]
     assert ratio.min() > 50
     trials = trials_of("ridge_vs_path")
-    cells = trials.groupby(["gradient", trials["ridge"] > 0])["one_minus_corr_nuclear"]
+    cells = trials.groupby(["optimizer.gradient", trials["optimizer.ridge"] > 0])[
+        "one_minus_corr_nuclear"
+    ]
     worst = cells.agg(["min", "median", "max"])
     assert worst.loc[("direct", True), "max"] < 0.003
     assert worst.loc[("direct", False), "min"] > 0.08
@@ -82,11 +84,11 @@ def test_what_it_says_of_the_published_arithmetic_is_on_record():
 def test_what_it_says_of_published_rejections_is_on_record():
     """Instances are rejected that the published figure does not count; its rule leaves nothing."""
     trials = trials_of("correlation_vs_d")
-    for _, drawn in trials.groupby("gradient"):
+    for _, drawn in trials.groupby("optimizer.gradient"):
         assert (drawn["status"] == "ok").sum() == 4
         assert (drawn["status"] == "rejected").sum() >= 5
         assert list(drawn["seed"]) == list(range(1, len(drawn) + 1))  # none left out
-    exact = trials[(trials["gradient"] == "log_domain") & (trials["status"] == "ok")]
+    exact = trials[(trials["optimizer.gradient"] == "log_domain") & (trials["status"] == "ok")]
     flat = exact["flat"].astype(bool)
     assert exact.loc[flat, "one_minus_corr_svmeq"].min() > 0.07
     assert exact.loc[~flat, "one_minus_corr_svmeq"].max() < 2e-4

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import false_discovery_control, spearmanr, ttest_1samp
+from scipy.stats import spearmanr, ttest_1samp
 
 from attnsvm.sweeps import statistics
 
@@ -12,16 +12,29 @@ def frame(**columns):
     return pd.DataFrame(columns)
 
 
-def test_what_is_not_a_number_is_counted_and_never_averaged():
-    rows = frame(d=[1, 1, 1, 2], rank=[2.0, np.nan, 4.0, np.nan])
-    table = statistics.summaries(rows, ["d"], "rank")
-    assert table["used"].tolist() == [2, 0]
-    assert table["excluded"].tolist() == [1, 1]
-    assert table["mean"][0] == 3.0
-    assert table.loc[1, ["mean", "median", "low", "high", "std"]].isna().all()
-    for values in (pd.Series([1, None, 3], dtype="Int64"), [1.0, np.inf, 3.0]):
-        table = statistics.summaries(frame(d=[1, 1, 1], rank=values), ["d"], "rank")
-        assert (table["used"][0], table["excluded"][0], table["mean"][0]) == (2, 1, 2.0)
+FLAGS = pd.Series([True, None, False, None], dtype="boolean")
+
+
+@pytest.mark.parametrize(
+    ("values", "result"),
+    [
+        ([2.0, np.nan, 4.0, np.nan], 3.0),
+        ([2.0, np.inf, 4.0, -np.inf], 3.0),
+        (pd.Series([2, None, 4, None], dtype="Int64"), 3.0),
+        (FLAGS, 0.5),
+    ],
+)
+def test_what_is_not_known_is_counted_and_in_no_statistic(values, result):
+    """Also in groups that are called like an aggregate, or without groups."""
+    rows = frame(size=[1, 1, 1, 2], value=values)
+    share = values is FLAGS
+    summary, name = (statistics.shares, "share") if share else (statistics.summaries, "mean")
+    table = summary(rows, ["size"], "value")
+    assert table[["used", "excluded"]].to_numpy().tolist() == [[2, 1], [0, 1]]
+    assert table[name][0] == result
+    assert table.loc[1, [name, "low", "high"]].isna().all()
+    whole = summary(rows, [], "value")
+    assert whole[["used", "excluded", name]].to_numpy().tolist() == [[2, 2, result]]
 
 
 def test_one_value_has_no_interval_and_equal_ones_have_their_value():
@@ -46,8 +59,8 @@ def test_missing_keys_form_a_group_and_empty_frames_give_empty_tables_with_the_c
 @pytest.mark.parametrize(("name", "statistic"), [("mean", np.mean), ("median", np.median)])
 def test_the_bootstrap_interval_is_that_of_seeded_resamples(name, statistic):
     values = np.random.default_rng(1).normal(size=31)
-    low, high = statistics.bootstrap_interval(values[None], name, resamples=400, seed=3)
-    draws = np.random.default_rng([3, 31]).integers(0, 31, size=(400, 31))
+    low, high = statistics.bootstrap_interval(values[None], name)
+    draws = np.random.default_rng([0, 31]).integers(0, 31, size=(statistics.RESAMPLES, 31))
     expected = np.quantile(statistic(values[draws], axis=1), [0.025, 0.975])
     np.testing.assert_allclose([low[0], high[0]], expected, rtol=1e-12)
 
@@ -57,26 +70,6 @@ def test_a_share_of_nothing_or_all_has_an_exact_end_and_one_without_instances_no
     assert (low[0], high[1]) == (0, 1)
     assert low[2] < 3 / 400 < high[2]
     assert np.isnan([low[3], high[3]]).all()
-
-
-def test_shares_leave_out_what_is_not_known():
-    flags = pd.Series([True, False, None, True, None], dtype="boolean")
-    table = statistics.shares(frame(d=[1, 1, 1, 2, 3], flag=flags), ["d"], "flag")
-    assert table["used"].tolist() == [2, 1, 0]
-    assert table["excluded"].tolist() == [1, 0, 1]
-    assert table["count"].tolist() == [1, 1, 0]
-    assert table["share"].tolist()[:2] == [0.5, 1.0]
-    assert table.loc[2, ["share", "low", "high"]].isna().all()
-
-
-def test_groups_may_have_the_names_of_aggregates_and_without_groups_all_rows_are_one():
-    rows = frame(size=[1, 2, 2], sum=[3, 3, 3], flag=[True, False, None])
-    assert statistics.shares(rows, ["size", "sum"], "flag")["count"].tolist() == [1, 0]
-    rows = frame(x=[1.0, 2.0, 6.0], flag=[True, False, None])
-    table = statistics.summaries(rows, [], "x")
-    assert (len(table), table["used"][0], table["mean"][0]) == (1, 3, 3.0)
-    table = statistics.shares(rows, [], "flag")
-    assert table[["used", "excluded", "count", "share"]].to_numpy().tolist() == [[2, 1, 1, 0.5]]
 
 
 def test_the_mean_of_differences_is_students_t():
@@ -93,14 +86,6 @@ def test_the_mean_of_differences_is_students_t():
     for value, p in ((1.0, 0.0), (0.0, 1.0), (-1.0, 1.0)):  # equal ones have no spread
         (row,) = statistics.paired_means(frame(value=[value] * 3), [], "value").to_dict("records")
         assert (row["low"], row["high"], row["p_value"]) == (value, value, p)
-
-
-@pytest.mark.parametrize("any_dependence", [False, True])
-def test_what_was_not_tested_is_not_counted_among_many_tests(any_dependence):
-    p = np.array([np.nan, 0.02, 0.5, 0.03])
-    adjusted = statistics.false_discovery(p, any_dependence)
-    expected = false_discovery_control(p[1:], method="by" if any_dependence else "bh")
-    np.testing.assert_array_equal(adjusted, [np.nan, *expected])
 
 
 def test_half_way_of_exact_shares_is_where_they_are_one_half():

@@ -1,19 +1,16 @@
 """Every experiment in miniature: real runs of the real code, from one command to the report."""
 
-import io
 import json
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 import yaml
 from markupsafe import escape
-from PIL import Image
 
 from attnsvm.cli.help import experiments
-from attnsvm.sweeps import overview, style
-from attnsvm.sweeps.aggregate import load
+from attnsvm.sweeps import overview
+from attnsvm.sweeps.aggregate import read_sweep
 from attnsvm.sweeps.figures import figure_module
 from docs import gallery
 from docs.pages import PAGES
@@ -55,16 +52,16 @@ def run(name, folder):
 @pytest.mark.parametrize("name", EACH)
 def test_one_command_runs_and_draws_the_experiment(name, folder):
     run(name, folder)
-    frames = load(folder / name)
+    frames = read_sweep(folder / name)
     assert frames.name == name
     assert frames.question == yaml.safe_load((CONF / f"{name}.yaml").read_text())["question"]
     assert escape(frames.question) in (folder / name / "report.html").read_text()
     assert len(frames.incomplete) == 0
-    assert len(frames.trials) > 0
+    assert len(frames.rows) > 0
     assert (folder / name / "report.html").stat().st_size > 10_000
     if name == "real_tokens":  # a learned head is told from a fixed one
-        assert frames.axes.names == ("parameterization", "train")
-        assert set(frames.trials.groupby(["train", "parameterization"]).size()) == {2}
+        assert frames.axes == ("parameterization", "head.train")
+        assert set(frames.rows.groupby(["head.train", "parameterization"]).size()) == {2}
     written = {path.suffix for path in (folder / name / "figures").iterdir()}
     assert written >= {".png", ".pdf"}
     assert any((folder / name / "tables").glob("*.csv"))
@@ -74,33 +71,11 @@ def test_one_command_runs_and_draws_the_experiment(name, folder):
 def test_a_figure_of_stored_tables_is_that_of_the_report(name, folder, tmp_path):
     run(name, folder)
     (tmp_path / "of_an_older_version.parquet").touch()
-    gallery.write_tables(load(folder / name), tmp_path)
+    gallery.write_tables(read_sweep(folder / name), tmp_path)
     stored = {path.stem for path in tmp_path.iterdir()}
     assert stored == {"about", *(path.stem for path in (folder / name / "tables").glob("*.csv"))}
     of_the_report = (folder / name / "figures" / f"{name}.png").read_bytes()
     assert gallery.draw(tmp_path, name) == gallery.small_png(of_the_report)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("name", EXPERIMENTS)
-def test_a_figure_fits_a_column_or_a_page_has_four_panels_at_most_and_a_caption(name):
-    with style.paper():
-        for drawing in gallery.drawings(CONF.parents[1] / "docs/tables" / name).values():
-            fig = drawing.figure
-            fig.draw_without_rendering()
-            assert round(2.54 * fig.get_figwidth(), 9) in (8.5, 17), drawing.name
-            panels = [ax for ax in fig.axes if ax.get_label() != "<colorbar>"]
-            assert len(panels) <= 4, drawing.name
-            assert drawing.caption, drawing.name
-            assert any("Instances" in line for line in drawing.notes) or name == "rank_vs_d"
-
-
-def test_a_picture_too_rich_for_a_small_copy_is_refused():
-    noise = np.random.default_rng(0).integers(0, 256, (600, 900, 3), dtype=np.uint8)
-    stream = io.BytesIO()
-    Image.fromarray(noise).save(stream, "PNG")
-    with pytest.raises(ValueError, match="must be <= 200000"):
-        gallery.small_png(stream.getvalue())
 
 
 def test_the_page_of_all_figures_names_what_lacks(folder, tmp_path):

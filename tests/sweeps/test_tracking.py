@@ -7,10 +7,8 @@ import os
 
 import pandas as pd
 import pytest
-from omegaconf import OmegaConf
 
 from attnsvm.record import read_run
-from attnsvm.sweeps.tracking import Tracker
 from tests.command import SMALL, ran
 
 PACKAGES = ("mlflow", "wandb", "tensorboard")
@@ -123,32 +121,3 @@ def test_a_missing_package_is_an_error_before_the_sweep(package, tmp_path):
     done = ran(*GRID, f"hydra/callbacks={package}", cwd=tmp_path, env=env, code=2)
     assert f"is not installed here; pip install 'attnsvm[{package}]'" in done.stderr
     assert not list(tmp_path.rglob("run.json"))
-
-
-class Attnsvm(Tracker):
-    """A tracker that keeps what it is given; its package is installed."""
-
-    def _open(self, folder):
-        self.runs = getattr(self, "runs", {})
-        return "memory"
-
-    def _has(self, name):
-        return name in self.runs
-
-    def _add(self, name, fields, metrics):
-        self.runs[name] = fields, metrics
-
-
-def test_medians_are_those_of_accepted_instances(tmp_path):
-    ran(*GRID, cwd=tmp_path)
-    folder = tmp_path / "multirun/latest"
-    tracker, alone = Attnsvm(), Attnsvm()
-    for _ in range(2):
-        tracker.on_multirun_end(OmegaConf.create({"hydra": {"sweep": {"dir": str(folder)}}}))
-    runs = runs_in(folder)
-    metrics = {name: metrics for name, (_, metrics) in tracker.runs.items()}
-    assert metrics == {name: expected_metrics(run) for name, run in runs.items()}
-    assert {(of["seed"], of["data.n"]) for of, _ in tracker.runs.values()} == {(0, 3), (10, 3)}
-    name, run = runs.popitem()
-    alone.on_run_end(OmegaConf.create({"hydra": {"runtime": {"output_dir": str(run)}}}))
-    assert list(alone.runs) == [name]

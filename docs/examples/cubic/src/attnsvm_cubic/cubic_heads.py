@@ -13,7 +13,7 @@ CAPTION = "Mean effective rank of the trained W with its 95 % interval."
 def tables(frames):
     """Return the mean effective rank of every cell, with its interval."""
     ok = frames.trials[frames.trials["status"] == "ok"]
-    return {"cubic_heads": summaries(ok, list(frames.axes.names), "rank_effective")}
+    return {"cubic_heads": summaries(ok, list(frames.axes), "rank_effective")}
 
 
 def draw(tables, axes, remarks=()):
@@ -24,9 +24,10 @@ def draw(tables, axes, remarks=()):
 def _figure(table, axes, remarks):
     figure = Figure(figsize=(4.5, 3.4), layout="constrained")
     ax = figure.subplots()
-    for k, (label, part) in enumerate(axes.split(table, axes.besides("d"))):
+    for k, (label, part) in enumerate(axes.split(table, axes.besides("data.d"))):
         mean = part["mean"]
-        x = part.get("d", 0 * mean) + 0.08 * k  # beside each other: powers may have equal ranks
+        # beside each other: powers may have equal ranks
+        x = part.get("data.d", 0 * mean) + 0.08 * k
         error = [mean - part["low"], part["high"] - mean]
         ax.errorbar(x, mean, error, marker="o", capsize=2, label=label or "all instances")
     ax.set(xlabel="dimension d", ylabel="effective rank of W", ylim=(0, None))
