@@ -113,6 +113,7 @@ DIARY = re.compile(
 )
 """What a page says that tells how it came to be."""
 
+
 @each_page
 def test_no_page_is_a_diary(page):
     text = " ".join(text_of(page).split())

@@ -67,7 +67,9 @@ def test_a_run_has_the_numbers_of_the_library(kind):
 @pytest.mark.parametrize(
     "size", ["data.n=3 data.T=4 data.d=6", pytest.param("trials=10", marks=pytest.mark.full)]
 )
-@pytest.mark.parametrize("name", quick("adam", "mirror_descent", *sorted(GROUPS["optimizer"].own), count=2))
+@pytest.mark.parametrize(
+    "name", quick("adam", "mirror_descent", *sorted(GROUPS["optimizer"].own), count=2)
+)
 def test_with_its_defaults_every_optimizer_gives_most_instances_a_data_point(name, size):
     trials = run(composed(f"optimizer={name}", "trials=10", *size.split())).trials
     ok = trials[trials["status"] == "ok"]
