@@ -34,8 +34,13 @@ SIZE = 1e-15
 DRAW = 1e-5
 """Largest relative difference of what is drawn where torch has other vector instructions."""
 
-RUNS, FACTOR = 32, 4.0
-"""Number of changed runs, and the tolerance in units of the largest difference among them."""
+ROUNDS = ((0, 0.0), (6, 8.0), (48, 3.0))
+"""Numbers of changed runs, and the tolerance in units of the largest difference among them.
+
+Of draws from one smooth density another one lies farther away with a probability of 1e-6. But steps
+that zigzag end on either side of a valley, and all of a few runs may end on one side: so instances
+that differ after a few runs have many.
+"""
 
 RELATIVE, ABSOLUTE = 1e-9, 1e-12
 """Tolerance where no difference was measured: solvers stop at gaps of this size."""
@@ -200,7 +205,7 @@ def compare(
     """
     size, layered = SIZE, isinstance(rerun.objects.model, Transformer)
     reasons, vague = defaultdict[int, list[str]](list), set[int]()
-    for runs in (0, RUNS):
+    for runs, factor in ROUNDS:
         rerun.stored = stated.solutions
         record = rerun.record_of(batch)
         claims, values = sheet(stated), sheet(record)
@@ -213,31 +218,29 @@ def compare(
             return Outcome({seed: [reason] for seed in seeds})
         if elsewhere and not runs:
             error = _error_of_draw(record.trials, claims, values)
-            if error > DRAW and isinstance(rerun.objects.data, Pretrained):
-                return Outcome(undecided=set(seeds))  # its basis may be another
+            other_basis = isinstance(rerun.objects.data, Pretrained) and _turned(claims, values)
+            if error > DRAW and other_basis:
+                return Outcome(undecided=set(seeds))
             size = 2 * error if 0 < error <= DRAW else SIZE
         tokens = layered or size > SIZE
         others = [
             sheet(rerun.record_of(changed(batch, seed, size, tokens))) for seed in range(runs)
         ]
-        allowed = {name: tolerance(name, values, others) for name in values}
+        allowed = {name: tolerance(name, values, others, factor) for name in values}
         if not tokens:
             allowed |= {name: np.zeros_like(values[name]) for name in DRAWN & values.keys()}
         reasons.clear()
         for name, rows in _beyond(claims, values, allowed).items():
             for row in np.flatnonzero(rows):
                 reasons[seeds[row]].append(_reason(name[1], claims[name][row], values[name][row]))
-        vague = {
-            seeds[row]
-            for limit in allowed.values()
-            for row in np.flatnonzero(_rows(np.isinf(limit)))
-        }
+        limits = np.any([_rows(np.isinf(limit)) for limit in allowed.values()], axis=0)
+        vague |= {seeds[row] for row in np.flatnonzero(limits)} - reasons.keys()
         if not reasons:
             break
         differing = [*reasons]
         batch = batch.take(torch.isin(batch.seeds, torch.tensor(differing).to(batch.seeds)))
         stated = stated.of_seeds(differing)
-    return Outcome(dict(reasons), vague - reasons.keys())
+    return Outcome(dict(reasons), vague)
 
 
 def _error_of_draw(
@@ -250,10 +253,24 @@ def _error_of_draw(
     return max((np.abs(a - b).max() / np.abs(b).max() for a, b in known), default=0.0)
 
 
+def _turned(stated: Mapping[Name, Array], values: Mapping[Name, Array]) -> bool:
+    """Whether rows of a pretrained model have these inner products: their basis may be another."""
+    for name in DRAWN:
+        rows = (
+            sheet[name].reshape(len(sheet[name]), -1, sheet[name].shape[-1])
+            for sheet in (stated, values)
+        )
+        claims, gram = (part @ part.swapaxes(1, 2) for part in rows)
+        if np.abs(claims - gram).max() > RELATIVE * np.abs(gram).max():
+            return False
+    return True
+
+
 def tolerance(
     name: Name,
     values: Mapping[Name, Array],
     others: Sequence[Mapping[Name, Array]],
+    factor: float,
 ) -> Array:
     """Return how far a number may be from its value, (N, ...), by the sheets of `others`.
 
@@ -275,7 +292,7 @@ def tolerance(
         steps = values["steps", name[1]][0]
         ends = np.searchsorted(steps, LATER * steps, side="right")
         apart = np.maximum.accumulate(apart, axis=-1)[..., np.minimum(ends, len(steps) - 1)]
-    return FACTOR * apart + RELATIVE * size + ABSOLUTE
+    return factor * apart + RELATIVE * size + ABSOLUTE
 
 
 def distance(a: Array, b: Array) -> Array:

@@ -26,7 +26,7 @@ from attnsvm.record.folder import read_record
 from attnsvm.record.run import identity, recorded_config
 from attnsvm.record.schema import RunRecord
 from attnsvm.verify.constraints import StoredSvm
-from attnsvm.verify.rerun import RUNS, Rerun, compare, places
+from attnsvm.verify.rerun import ROUNDS, Rerun, compare, places
 from attnsvm.verify.svm import verify
 
 LONG_S = 60.0
@@ -173,7 +173,7 @@ def _reproduce(
         or isinstance(config.data, DECOMPOSED)
     )
     ends = tuple(end for k, ends in CHANGED.items() if k > run["numbers"] for end in ends)
-    size, undecided = max(1, stages.chunk_size(whole) // (1 + RUNS)), 0
+    size, undecided = max(1, stages.chunk_size(whole) // (1 + ROUNDS[1][0])), 0
     for start in each("part", range(first, first + count, size)):
         stop = min(start + size, first + count)
         outcome = compare(

@@ -8,7 +8,6 @@ from attnsvm.data import sample
 from attnsvm.experiment import stages_of
 from attnsvm.verify.rerun import (
     DRAW,
-    FACTOR,
     LATER,
     SIZE,
     Outcome,
@@ -86,7 +85,7 @@ def test_draws_of_other_vector_instructions_are_accepted_only_from_elsewhere():
     ("value", "other", "allowed"),
     [
         (1.0, 1.0, 1e-9),
-        (1.0, 0.5, FACTOR * 0.5),
+        (1.0, 0.5, 2.0),
         (np.inf, np.inf, 1e-12),
         (np.nan, np.nan, 1e-12),
         (1.0, np.nan, np.inf),
@@ -98,7 +97,7 @@ def test_draws_of_other_vector_instructions_are_accepted_only_from_elsewhere():
 def test_a_tolerance_is_the_difference_or_none_where_rounding_decides(value, other, allowed):
     name = "table", "x"
     sheets = [{name: np.array([number])} for number in (value, value, other)]
-    assert tolerance(name, sheets[0], sheets[1:])[0] == pytest.approx(allowed, rel=2e-3)
+    assert tolerance(name, sheets[0], sheets[1:], 4.0)[0] == pytest.approx(allowed, rel=2e-3)
 
 
 def test_a_curve_may_begin_to_differ_somewhat_earlier():
@@ -106,7 +105,7 @@ def test_a_curve_may_begin_to_differ_somewhat_earlier():
     values = {name: np.zeros((1, 5)), ("steps", "x"): steps}
     late = {name: np.array([[0.0, 0.0, 0.0, 1.0, 0.5]])}
     assert LATER * 200 >= 300
-    allowed = tolerance(name, values, [late])
+    allowed = tolerance(name, values, [late], 4.0)
     assert (allowed[0] > 1).tolist() == [False, False, True, True, True]
 
 
