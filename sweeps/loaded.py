@@ -107,7 +107,7 @@ class LoadedSweep(Summarized):
 
     @property
     def incomplete(self) -> pd.DataFrame:
-        """The runs that are not finished: neither done nor stale."""
+        """The runs that are neither done nor stale."""
         return self.runs[~self.runs["state"].isin(record.FINISHED)]
 
     @property
@@ -122,7 +122,7 @@ class LoadedSweep(Summarized):
 
     @property
     def left_out(self) -> pd.DataFrame:
-        """The runs without rows in `trials`: run, state and reason; `load` says how many."""
+        """Run, state and reason of the runs without rows in `trials`; `load` says how many."""
         return self.incomplete[["run", "state", "reason"]].reset_index(drop=True)
 
     @property
