@@ -1,6 +1,7 @@
 """`data=file`: instances from an .npz file."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ LARGEST_BASIS = 1024
 """Most tokens of a vocabulary, or classes, whose embeddings are the standard basis."""
 
 
+@dataclass(eq=False)
 class File(Data):
     """Instances from an .npz file.
 
@@ -46,8 +48,7 @@ class File(Data):
     instance, as of data=classes.
     """
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    path: str
 
     def sample(self, head: Head, model: Model, trials: int, seed: int) -> ProblemBatch:
         """Return the first `trials` instances of the file (all, if it has fewer)."""

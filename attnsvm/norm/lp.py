@@ -6,7 +6,7 @@ Of the entries of a matrix they are its entry-wise norms, of its singular values
 import math
 from collections.abc import Sequence
 from numbers import Real
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -23,15 +23,20 @@ FACTOR = 1.75
 """Largest ratio of successive exponents of a path, or of their conjugates below 2."""
 
 
+def exponent(p: Any) -> float:
+    """Return p as a float; ConfigError unless it is a number >= 1, inf allowed."""
+    if not isinstance(p, Real) or not float(p) >= 1:
+        raise ConfigError(f"p={p!r}: must be a number >= 1, inf allowed")
+    return float(p)
+
+
 class Lp(Norm):
     """The l_p norm of the numbers of a matrix, its entries or singular values, 1 <= p <= inf."""
 
     FAMILY: ClassVar[str]
 
     def __init__(self, p: float) -> None:
-        if not isinstance(p, Real) or not float(p) >= 1:
-            raise ConfigError(f"p={p!r}: must be a number >= 1, inf allowed")
-        self.p = float(p)
+        self.p = exponent(p)
         self.name, self.is_hilbert = name_of(self.FAMILY, self.p), self.p == 2
 
     @property

@@ -101,16 +101,17 @@ def to_given(verdict: Verdict[Tensor], units: Units) -> Verdict[Tensor]:
     [0, inf]. The instance is then `undecided`, unless a ray proves it infeasible. A ray that
     float64 cannot represent proves nothing.
     """
-    proof, r = verdict.certificate, verdict.sigma.shape[1]
-    bracket = torch.stack([proof.upper, proof.lower], 1)
-    canonical = torch.cat([verdict.W.flatten(1), verdict.sigma, bracket], 1)
+    proof, bounds = verdict.certificate, (verdict.certificate.upper, verdict.certificate.lower)
+    parts = [verdict.W.flatten(1), verdict.sigma, *(bound[:, None] for bound in bounds)]
+    canonical = torch.cat(parts, 1)
     original = times_power(canonical, -units.W)
     multipliers = times_power(proof.multipliers, units.rows)
     exact = units.exact & _same(canonical, times_power(original, units.W), EPS)
     exact &= _same(proof.multipliers, times_power(multipliers, -units.rows), 0.0)
     ray, ray_exact = _ray(proof.ray, units.rows)
-    W, sigma = original[:, : -r - 2].reshape(verdict.W.shape), original[:, -r - 2 : -2]
-    kept = {"W": W, "sigma": sigma, "upper": original[:, -2], "lower": original[:, -1]}
+    parts = [part.contiguous() for part in original.split([part.shape[1] for part in parts], 1)]
+    kept = {"W": parts[0].view(verdict.W.shape), "sigma": parts[1]}
+    kept |= {"upper": parts[2][:, 0], "lower": parts[3][:, 0]}
     kept |= {"multipliers": multipliers, "gap": proof.gap, "kappa": verdict.kappa}
     kept |= {"rank": verdict.rank, "rank_bound": verdict.rank_bound}
     if not exact.all():
