@@ -125,10 +125,11 @@ FORGERIES = {
 }
 """Name -> kind of record, and a function that forges it."""
 
-OTHERS = ("another rank", "bracket of a smaller margin", "rejected by taste", "accepted too early")
+QUICK = {"hidden by a status", "other tokens, proved", "a token moved a little", "row doubled"}
+QUICK |= {"signature", "another step size", "history dropped", "infeasible called ok"}
 
 
-@pytest.mark.parametrize("name", some_quick(FORGERIES, FORGERIES.keys() - {*OTHERS}))
+@pytest.mark.parametrize("name", some_quick(FORGERIES, QUICK))
 def test_a_forgery_by_hand_is_refused(name, tmp_path):
     kind, forge = FORGERIES[name]
     forged = genuine(kind)
