@@ -42,8 +42,8 @@ def log_plan(
     for config in pending:
         try:
             known.append(seconds(config))
-        except UnmeasuredError as part:
-            missing[str(part)] += 1
+        except UnmeasuredError as error:
+            missing[str(error)] += 1
     if known:
         of = "" if len(known) == len(pending) else f" for {len(known)} of them"
         time = duration(sum(sum(parts.values()) for parts in known))

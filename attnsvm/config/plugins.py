@@ -183,12 +183,18 @@ def _usable_schema(place: str, base: type) -> type:
         must = "must be of int | float | bool | str, a list of one, or None"
         _require(_is_plain(f.type), f"its field {f.name} {must}")
     quantities = getattr(schema, "QUANTITIES", None)
-    mapping = quantities is None or (isinstance(quantities, Mapping) and quantities)
-    _require(mapping, "its QUANTITIES must be a mapping of names to Quantity, not empty")
-    for name, quantity in (quantities or {}).items():
-        word = isinstance(name, str) and name.isidentifier() and len(name) <= MAX_NAME
-        _require(word, f"its quantity {name!r} must be a word of letters, digits and _")
-        _require(isinstance(quantity, Quantity), f"its quantity {name} must be a Quantity")
+    if quantities is not None:
+        named = (
+            isinstance(quantities, Mapping)
+            and quantities
+            and all(
+                isinstance(quantity, Quantity)
+                and str(name).isidentifier()
+                and len(name) <= MAX_NAME
+                for name, quantity in quantities.items()
+            )
+        )
+        _require(named, "its QUANTITIES must be a mapping of words to Quantity, not empty")
     return schema
 
 

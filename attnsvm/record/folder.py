@@ -186,8 +186,8 @@ def write_failure(
     reason = f"{type(error).__name__}: {error}".removesuffix(": ")
     trace = "".join(traceback.format_exception(error))
     failure = {"state": state, "reason": reason, "place": place, "traceback": trace}
-    with _replaced(folder) as place:
-        files.write_json(place / RUN_FILE, {**origin, **failure, "files": {}})
+    with _replaced(folder) as new:
+        files.write_json(new / RUN_FILE, {**origin, **failure, "files": {}})
 
 
 def read_record(folder: Path) -> tuple[RunRecord, dict[str, Any]]:

@@ -14,27 +14,19 @@ from attnsvm.config.version import __version__
 from hydra_plugins.attnsvm_sweeper._cells import CellComposer
 from tests.command import SMALL, ran
 
-OWN_GROUPS = {
-    "path": ["hydra.searchpath=[file://{mine}]"],
-    "folder": ["--config-dir", "{mine}"],
-    "config": ["--config-dir", "{mine}", "--config-name", "own"],
-}
-
 
 @pytest.mark.full
-@pytest.mark.parametrize("way", OWN_GROUPS)
+@pytest.mark.parametrize("way", ["folder", "config"])
 def test_options_of_the_users_own_may_be_swept(way, tmp_path):
     """Also where the search path stands in a primary config of their own."""
-    mine, elsewhere = tmp_path / "mine", tmp_path / "elsewhere"
-    flags = OWN_GROUPS[way]
-    options = elsewhere if way == "config" else mine
-    mine.mkdir()
+    options = tmp_path / ("elsewhere" if way == "config" else "mine")
     (options / "head").mkdir(parents=True)
     steep = "defaults: [/schema/head/quadratic@_here_]\nlam: 0.5\n"
     (options / "head/steep.yaml").write_text(steep)
-    own = f"defaults: [config, _self_]\nhydra: {{searchpath: ['file://{elsewhere}']}}\n"
-    (mine / "own.yaml").write_text(own)
-    words = [word.format(mine=mine) for word in flags]
+    (tmp_path / "mine").mkdir(exist_ok=True)
+    own = f"defaults: [config, _self_]\nhydra: {{searchpath: ['file://{options}']}}\n"
+    (tmp_path / "mine/own.yaml").write_text(own)
+    words = ["--config-dir", "mine", *(["--config-name", "own"] if way == "config" else [])]
     ran("-m", *words, "head=steep,linear", *SMALL, cwd=tmp_path)
     runs = [json.loads(p.read_text()) for p in (tmp_path / "multirun/latest").glob("*/run.json")]
     assert sorted(run["config"]["head"].get("lam", 0.0) for run in runs) == [0.0, 0.5]

@@ -119,9 +119,9 @@ BROKEN = {
     "its field other must be declared as Annotated[": CONFIG + "    other: int = 3\n",
     "field b must be of int | float |": CONFIG + "    b: list[list[int]] = option([], None, 'x')\n",
     "types that OmegaConf knows": CONFIG + "    b: set[int] = option(None, None, 'x')\n",
-    "its QUANTITIES must be a mapping of names to Quantity, not empty": "{}",
-    "its quantity 'a b' must be a word": "{'a b': Quantity('largest', '1')}",
-    "its quantity max must be a Quantity": "{'max': 'largest'}",
+    "its QUANTITIES must be a mapping of words to Quantity, not empty": "{}",
+    "a mapping of words to Quantity": "{'a b': Quantity('largest', '1')}",
+    "words to Quantity": "{'max': 'largest'}",
     "a meaning and a unit of one line each": "{'max': Quantity('two\\nlines', '1')}",
 }
 

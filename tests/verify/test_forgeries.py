@@ -115,7 +115,7 @@ FORGERIES = {
     ),
     "another step size": ("top", lambda f: f.config("optimizer", "lr", value=0.2)),
     "a column too many": ("top", lambda f: f.trials.insert(0, "proof", 1.0)),
-    "history dropped": ("top", lambda f: f.history.drop(len(f.history) - 1, inplace=True)),
+    "history dropped": ("top", lambda f: setattr(f, "history", f.history.iloc[:-1])),
     "infeasible called ok": ("optimal", infeasible(lambda f, k: passed_off(f, k, "ok"))),
     "undecided called solved": ("narrow_gap", undecided(called_solved)),
     "another rank": ("kq_low_rank", undecided(without_rank_constraint)),
@@ -125,10 +125,10 @@ FORGERIES = {
 }
 """Name -> kind of record, and a function that forges it."""
 
-OTHERS = ("another rank", "bracket of a smaller margin", "rejected by taste", "accepted too early")
+QUICK = {"hidden by a status", "other tokens, proved", "row doubled", "signature"}
 
 
-@pytest.mark.parametrize("name", some_quick(FORGERIES, FORGERIES.keys() - {*OTHERS}))
+@pytest.mark.parametrize("name", some_quick(FORGERIES, QUICK))
 def test_a_forgery_by_hand_is_refused(name, tmp_path):
     kind, forge = FORGERIES[name]
     forged = genuine(kind)
@@ -141,7 +141,7 @@ EVERY += ("kq", "other_norms", "other_norms_multi", "planted")
 """Kinds of records with an accepted row whose steps do not amplify rounding."""
 
 
-@pytest.mark.parametrize("name", some_quick(EVERY, ("top", "optimal")))
+@pytest.mark.parametrize("name", some_quick(EVERY, ("top",)))
 def test_every_column_and_curve_is_refused_by_name(name, tmp_path):
     """All cells of an accepted row are forged at once, and so is each curve in its middle."""
     forged = genuine(name)

@@ -17,7 +17,8 @@ from attnsvm.verify.rerun import (
     tolerance,
 )
 from tests.config.test_config import composed
-from tests.verify.kinds import SMALL, some_quick
+from tests.quick import quick
+from tests.verify.kinds import SMALL
 
 AMPLIFIED = {
     "steps of (K, Q)": "parameterization=kq optimizer.steps=1000",
@@ -53,7 +54,8 @@ class Case:
         return compare(self.rerun, self.batch, stated, free=lambda name: False, **options)
 
 
-@pytest.mark.parametrize("name", some_quick(AMPLIFIED, ("divisions by small numbers",)))
+@pytest.mark.full
+@pytest.mark.parametrize("name", AMPLIFIED)
 def test_what_other_last_bits_give_is_accepted_and_more_is_refused(name):
     """Runs from other changes of the inputs than those that are measured, as another machine's."""
     case = Case(AMPLIFIED[name])
@@ -64,7 +66,7 @@ def test_what_other_last_bits_give_is_accepted_and_more_is_refused(name):
     assert any(reason.split()[0] in ("trained_W", "network_W") for reason in reasons)
 
 
-@pytest.mark.parametrize("words", ["", "optimizer=gd", "optimizer=adam"])
+@pytest.mark.parametrize("words", quick("", "optimizer=gd", "optimizer=adam"))
 def test_steps_that_do_not_amplify_rounding_leave_no_room(words):
     case = Case(f"optimizer.steps=500 {words}")
     assert case.compare(case.stated()) == Outcome()
