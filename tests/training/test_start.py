@@ -21,7 +21,7 @@ from attnsvm.svm import SvmStatus
 from tests.config.test_config import composed
 
 SHAPE = {"n": 4, "T": 5, "d": 6, "trials": 5}
-START = {"steps": 0}
+START = {"steps": 0, "compiled": False}
 
 
 def angles(A, B):
