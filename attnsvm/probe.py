@@ -328,8 +328,8 @@ class Optimality(Probe):
         for norm in ("frobenius", "nuclear"):
             shares |= dict.fromkeys((norm, f"{norm}_chance"), _undefined(snapshot))
             if (solution := snapshot.solutions.get(norm)) is not None:
-                solved = [status is SvmStatus.solved for status in solution.statuses]
-                known = torch.tensor(solved) & ~solution.problem.equality.flatten(1).any(1).cpu()
+                solved = solution.having(SvmStatus.solved)
+                known = solved & ~solution.problem.equality.flatten(1).any(1).cpu()
                 for name, share in _shares(norm, below, solution.support).items():
                     shares[name] = share.where(known.to(share.device), torch.nan)
         return shares

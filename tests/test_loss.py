@@ -101,10 +101,10 @@ def test_secants_neither_cancel_nor_underflow_nor_overflow(loss):
         grid = grid[(grid[:, 0] > 0) & (grid[:, 0] > grid[:, 1])]
     u, delta = torch.from_numpy(grid).unbind(1)
     factor, exponent = loss.excess_slope(u, delta)
-    given = zip(factor.tolist(), exponent.tolist(), u.tolist(), delta.tolist(), strict=True)
+    rows = zip(factor.tolist(), exponent.tolist(), u.tolist(), delta.tolist(), strict=True)
     with mp.workdps(DIGITS):
         known = {at: exact(loss, mpf(at)) for at in u.tolist()}
-        for a, c, at, by in given:
+        for a, c, at, by in rows:
             expected = (exact(loss, mpf(at) - mpf(by)) - known[at]) / mpf(by)
             allowed = 1e-15 * (4 + abs(at) + abs(by))  # that of the exponent
             if loss.DECREASING:

@@ -57,7 +57,7 @@ def separate(
             compute = partial(svm.solve_rank_constrained, *tokens, m, mask=batch.mask)
         solutions[norm] = solution = solve_named(norm, compute)
         exclusions += unsolved(f"{norm} SVM", solution)
-        exclusions.append((_having(solution, nothing), nothing.value, nothing.message))
+        exclusions.append((solution.having(nothing), nothing.value, nothing.message))
         findings |= Findings(columns(norm, solution), arrays=arrays(norm, solution))
     return Separated(solutions, findings, exclusions)
 
@@ -81,7 +81,7 @@ def separate_attended(
     problem, C = svm.attained(*tokens, selection.attended, log_softmax, batch.mask)
     for norm in norms:
         bound = solve_named(f"{norm}_attained", partial(svm.solve, problem, norm, batch.T))
-        known = _having(bound, SvmStatus.solved).to(W.device)
+        known = bound.having(SvmStatus.solved).to(W.device)
         gap = 1 - C * bound.lower_bound / norm_of(norm).value(W)
         multipliers = bound.certificate.multipliers.masked_fill(~known[:, None], torch.nan)
         findings |= Findings(
@@ -113,7 +113,7 @@ def separate_components(
     exclusions = [(falls, "rejected", FALLS), *separated.exclusions]
     exclusions.append((~(size <= FLAT), SvmStatus.undecided.value, reason))
     for mm in separated.solutions.values():
-        exclusions.append((_having(mm, nothing), nothing.value, nothing.message))
+        exclusions.append((mm.having(nothing), nothing.value, nothing.message))
     return dataclasses.replace(separated, findings=findings, exclusions=exclusions)
 
 
@@ -150,13 +150,9 @@ def solve_as_published(batch: ProblemBatch, selected: Tensor, norms: list[str]) 
 def unsolved(what: str, solution: SvmSolution[Tensor]) -> list[Exclusion]:
     """Return the instances whose SVM, called `what`, is infeasible or undecided."""
     return [
-        (_having(solution, status), status.value, f"{what}: {status.message}")
+        (solution.having(status), status.value, f"{what}: {status.message}")
         for status in (SvmStatus.infeasible, SvmStatus.undecided)
     ]
-
-
-def _having(solution: SvmSolution[Tensor], status: SvmStatus) -> Tensor:
-    return torch.tensor([each is status for each in solution.statuses])
 
 
 def columns(norm: str, solution: SvmSolution[Tensor]) -> dict[str, Any]:

@@ -104,6 +104,10 @@ class Verdict(Generic[ArrayT]):
         """The status of each instance; a tuple also for a single instance."""
         return (self.status,) if isinstance(self.status, SvmStatus) else self.status
 
+    def having(self, status: SvmStatus) -> Tensor:
+        """Return which instances have this status, (B,) bool, on the CPU."""
+        return torch.tensor([each is status for each in self.statuses])
+
 
 Judge: TypeAlias = Callable[[SvmProblem, Candidate], Verdict[Tensor]]
 

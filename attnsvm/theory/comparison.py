@@ -119,6 +119,6 @@ def margin_gap(W: Any, solution: SvmSolution[Any]) -> Any:
     relative = torch.where(problem.separating, relieved / problem.h, torch.inf).amin(dim=1)
     lowest = torch.where(problem.inequality, margins, torch.inf).amin(dim=1)
     rho = torch.minimum(least * relative / size, 1 + least * lowest / size)
-    solved = torch.tensor([status is SvmStatus.solved for status in solution.statuses])
-    gap = torch.where(solved.to(W.device), 1 - rho, torch.nan)
+    solved = solution.having(SvmStatus.solved).to(W.device)
+    gap = torch.where(solved, 1 - rho, torch.nan)
     return gap.reshape(W.shape[:-2])

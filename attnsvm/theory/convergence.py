@@ -57,11 +57,12 @@ def convergence_types(
     """
     gamma = batch.scores()
     chosen = gamma.gather(2, selection.selected[..., None])
-    statuses = np.array([each.statuses for each in solutions.values()])  # feasible in all norms
-    separated = torch.stack([each.objective.isfinite() for each in solutions.values()]).any(0)
+    every = solutions.values()  # feasible in all norms if in one
+    infeasible = torch.stack([each.having(SvmStatus.infeasible) for each in every]).any(0)
+    separated = torch.stack([each.objective.isfinite() for each in every]).any(0)
     rules = [
         ("unsaturated", ~selection.saturated),
-        ("infeasible", torch.from_numpy((statuses == SvmStatus.infeasible).any(0))),
+        ("infeasible", infeasible),
         ("undecided", ~separated),
         ("global", (selection.selected == selection.optimal).all(1)),
     ]
@@ -71,9 +72,8 @@ def convergence_types(
     else:
         near = one_minus_correlation(path.W, solution.W) <= at_most
         above = ((gamma < chosen) | ~solution.support).flatten(1).all(1)
-        undecided = np.array(solution.statuses) == SvmStatus.undecided
         rules += [
-            ("undecided", torch.from_numpy(undecided)),
+            ("undecided", solution.having(SvmStatus.undecided)),
             ("local", above),
             ("not_local", near & (direction_change(path) <= at_most)),
         ]

@@ -50,8 +50,8 @@ def head_margins(head: SvmSolution[Tensor]) -> Tensor:
     """
     least = 1 / head.objective[:, None]
     gamma = torch.where(head.support[..., 1], least, head.problem.margins(head.W) * least)
-    solved = torch.tensor([status is SvmStatus.solved for status in head.statuses])
-    return torch.where(solved[:, None].to(gamma.device), gamma, torch.nan)
+    solved = head.having(SvmStatus.solved).to(gamma.device)
+    return torch.where(solved[:, None], gamma, torch.nan)
 
 
 def law(

@@ -103,8 +103,8 @@ def in_cone(
         solution = solve_rank_constrained(X, Z, selected, max_rank, mask=batch.mask)
     else:
         solution = solve_svm(X, Z, selected, norm, batch.mask)
-    solved = torch.tensor([status is SvmStatus.solved for status in solution.statuses])
-    D = _unit(solution.W.masked_fill(~solved.to(batch.X.device)[:, None, None], torch.nan))
+    solved = solution.having(SvmStatus.solved).to(batch.X.device)
+    D = _unit(solution.W.masked_fill(~solved[:, None, None], torch.nan))
     if angle == 0:
         return scale * D
     E = normal(batch.seeds, INIT_STREAM, batch.d, batch.d)

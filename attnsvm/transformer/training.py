@@ -1,7 +1,7 @@
 """Training of all layers and heads: each takes steps along its own normalised gradient."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import torch
@@ -173,14 +173,14 @@ def networks_at_once(batch: ProblemBatch, model: Transformer, snapshots: int) ->
 
 def _checked(optimizer: Optimizer, batch: ProblemBatch, model: Transformer) -> NormalizedGD:
     """Return the optimizer if every layer and head can take its steps."""
-    given = {"head.train": batch.head.train}
-    given |= {f"optimizer.{name}": value for name, value in vars(optimizer).items()}
+    settings: dict[str, Any] = {"head.train": batch.head.train}
+    settings |= {f"optimizer.{name}": value for name, value in vars(optimizer).items()}
     broken = {
-        f"{name}={given[name]}": must
+        f"{name}={settings[name]}": must
         for name, (values, must) in ONE_LAYER.items()
-        if name in given and given[name] not in values
+        if name in settings and settings[name] not in values
     }
-    if model.trained != "attention" and given.get("optimizer.gradient") == "direct":
+    if model.trained != "attention" and settings.get("optimizer.gradient") == "direct":
         broken["optimizer.gradient=direct"] = f"log_domain with model.trained={model.trained}"
     if not isinstance(optimizer, NormalizedGD):
         broken = {f"optimizer={type(optimizer).__name__}": "normalized_gd"}

@@ -73,5 +73,5 @@ def test_products_of_integers_are_exact(rows, columns, count):
     A, B = (draw(-1000, 1000, (*shape, 8)) for shape in ((rows, count), (count, columns)))
     C, out = (LaneArray(np.full((rows, columns, 8), np.nan)) for _ in range(2))
     products(C, LaneArray(A.astype(float)), LaneArray(B.astype(float)), out)
-    for found in (C, out):
-        np.testing.assert_array_equal(found.array, np.einsum("ikl,kjl->ijl", A, B))
+    for product in (C, out):
+        np.testing.assert_array_equal(product.array, np.einsum("ikl,kjl->ijl", A, B))

@@ -40,8 +40,8 @@ def folder(tmp_path, monkeypatch):
 
 def test_code_is_compiled_and_announced_once_for_each_signature(folder, caplog):
     assert_compiled(1, 21, 0.5)
-    said = [record.getMessage() for record in caplog.records]
-    assert said == ["compiling the test for this processor: once, about 7 s"]
+    messages = [record.getMessage() for record in caplog.records]
+    assert messages == ["compiling the test for this processor: once, about 7 s"]
     assert_compiled(0, 21, 0.5)
     assert len(caplog.records) == 1
 

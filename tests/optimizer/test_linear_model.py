@@ -109,7 +109,7 @@ def test_every_pass_takes_each_sample_once():
             assert [float(row.mean()) for row in rows] == pytest.approx([1.0] * 3)
             assert (sum((row > 0).double() for row in rows) == 1).all()
     again = [named("optimizer", "gd", batch=2, order_seed=s).weights(50) for s in (1, 1, 2)]
-    first, same, other = (next(one) for one in again)
+    first, same, other = (next(orders) for orders in again)
     assert (first == same).all()
     assert (first != other).any()
 

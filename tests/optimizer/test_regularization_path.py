@@ -80,7 +80,7 @@ def test_a_local_path_stays_in_its_cone_and_goes_to_the_axis_if_its_tokens_are_l
     tokens = batch.scores().argsort(-1)
     chosen = torch.cat([tokens[:, :1, -2], tokens[:, 1:, -1]], 1)
     solution = solve_svm(batch.X, batch.Z, chosen)
-    solved = torch.tensor([status is SvmStatus.solved for status in solution.statuses])
+    solved = solution.having(SvmStatus.solved)
     batch, chosen, W_mm = batch.take(solved), chosen[solved], solution.W[solved]
     local = torch.tensor([verdict is True for verdict in runner_up_local(batch)])
     assert 3 < local.sum() < len(local) - 3

@@ -176,17 +176,6 @@ def test_copies_of_a_token_have_no_gradient(parameterization, m):
 
 
 @RULES
-@LOSSES
-@pytest.mark.parametrize("c", [2000, -2000])
-def test_a_step_of_tokens_far_along_the_head_is_that_of_torch(parameterization, m, loss, c):
-    """Tokens + c v add c to every margin and nothing to the attention: l' falls by e^-c alone."""
-    batch = sample(**SHAPE)
-    X = batch.X + c * batch.head_parameters["v"][:, None, None]
-    far = dataclasses.replace(batch, X=X, Y=torch.ones_like(batch.Y))
-    assert_same(far, parameterization, loss=loss, m=m, steps=1, lr=0.3, tolerance=1e-9)
-
-
-@RULES
 @pytest.mark.parametrize("ridge", [1e-2, pytest.param(0.0, marks=FULL)])
 @pytest.mark.parametrize("stepper", STEPPERS)
 def test_a_few_steps_are_those_of_torch(stepper, ridge, parameterization, m):

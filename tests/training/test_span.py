@@ -66,9 +66,9 @@ def test_inner_products_are_kept_to_rounding(kind, scale):
     drawn = instances(kind)
     batch = dataclasses.replace(drawn, X=scale * drawn.X, Z=scale * drawn.Z)
     inside, basis = in_span(batch), span_basis(batch)
-    exact, found = inner_products(batch), inner_products(inside)
+    exact, ours = inner_products(batch), inner_products(inside)
     lengths = np.sqrt(np.einsum("bii->bi", exact))
-    assert (abs(found - exact) <= 1e-14 * lengths[:, :, None] * lengths[:, None, :]).all()
+    assert (abs(ours - exact) <= 1e-14 * lengths[:, :, None] * lengths[:, None, :]).all()
     heads = inside.head_parameters["v"], batch.head_parameters["v"]
     there, here = (
         torch.einsum("bkd,bd->bk", vectors(b), v)

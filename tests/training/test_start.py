@@ -17,10 +17,11 @@ from attnsvm import (
     train,
 )
 from attnsvm.config import ConfigError
+from attnsvm.svm import SvmStatus
 from tests.config.test_config import composed
 
 SHAPE = {"n": 4, "T": 5, "d": 6, "trials": 5}
-START = {"steps": 0}
+START = {"steps": 0, "compiled": False}
 
 
 def angles(A, B):
@@ -82,7 +83,7 @@ def test_locally_optimal_tokens_attract_and_others_do_not():
     scores = batch.scores()
     above = scores.gather(-1, tokens.unsqueeze(-1)) > scores
     local = (above | ~solution.support).all(-1).all(-1)
-    solved = torch.tensor([status.value == "solved" for status in solution.statuses])
+    solved = solution.having(SvmStatus.solved)
     optimal = (tokens == optimal_tokens(batch)[0]).all(-1)
     for kind, stay in ((solved & local & ~optimal, True), (solved & ~local, False)):
         index = kind.nonzero()[:, 0]

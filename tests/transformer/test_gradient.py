@@ -35,8 +35,8 @@ def drawn(model, norm, seed):
     v = normal(d)
     Y = normal(n, T).sign() if model.readout == "every" else normal(n).sign()
     W = W / W.norm(dim=(-2, -1), keepdim=True) * norm
-    given = model.expand(X / X.norm(dim=-1, keepdim=True), None, Y, None)
-    batch = ProblemBatch.of(given.X, given.Z, given.Y, given.mask, v=v / v.norm())
+    samples = model.expand(X / X.norm(dim=-1, keepdim=True), None, Y, None)
+    batch = ProblemBatch.of(samples.X, samples.Z, samples.Y, samples.mask, v=v / v.norm())
     if V is None and model.trains("values"):
         V = torch.eye(d, dtype=torch.float64).repeat(1, L, H, 1, 1)
     weights = Weights(W, V, *mlps, batch.head_parameters)
@@ -116,17 +116,17 @@ def test_gradients_are_exact(options, norm):
     model = Transformer(**options)
     layers = model.layers
     net, weights = drawn(model, norm, seed=layers + norm)
-    found, seen = net.adjoints(weights), forward(model, weights, net.X)
+    adjoints, seen = net.adjoints(weights), forward(model, weights, net.X)
     digits = 60 + int(1.5 * norm * layers)  # the gradient is not below e^(-2 norm layers)
     with workdps(digits):
         _, V, M1, M2, _, _, head = parts = exact_parts(net, weights)
         for at, layer in enumerate(seen):
-            G, scale = in_weights(found.P[:, at], found.P_exponent[:, at], layer.X)
+            G, scale = in_weights(adjoints.P[:, at], adjoints.P_exponent[:, at], layer.X)
             for h in range(model.heads):
                 expected = derivatives(model, parts, parts[0][at, h], digits)
                 size = exact_size(expected)
                 assert size > 0
-                assert direction_error(found.gradients["W"][0, at, h], expected) <= 1e-9
+                assert direction_error(adjoints.gradients["W"][0, at, h], expected) <= 1e-9
                 assert direction_error(G[0, h], expected) <= 1e-9
                 log_size = scale[0, h] + G[0, h].norm().log()
                 assert abs(log(size) - mpf(log_size.item())) <= 1e-9
@@ -134,7 +134,7 @@ def test_gradients_are_exact(options, norm):
             return
         matrices = {"V": V, "M1": M1, "M2": M2, "head_v": head}
         for name, exact_values in matrices.items():
-            ours, count = found.gradients[name][0], exact_values.ndim - 2
+            ours, count = adjoints.gradients[name][0], exact_values.ndim - 2
             for at in np.ndindex(exact_values.shape[: max(count, 0)]):
                 expected = derivatives(model, parts, exact_values[at], digits)
                 if expected.any():
@@ -159,12 +159,12 @@ def test_rows_that_swap_are_copies_with_a_residual_connection(seed, off):
     weights = Weights(W, V, head=weights.head)
     top = forward(model, weights, net.X)[0].log_s[0, 0, 0].argmax(-1).tolist()
     assert seed != 5 or any(top[top[k]] == k and top[k] != k for k in range(T))
-    found = net.adjoints(weights).gradients["W"]
+    ours = net.adjoints(weights).gradients["W"]
     with workdps(960):
         parts = exact_parts(net, weights)
         for at in range(2):
             expected = derivatives(model, parts, parts[0][at, 0], 960)
-            assert direction_error(found[0, at, 0], expected) <= 1e-12
+            assert direction_error(ours[0, at, 0], expected) <= 1e-12
 
 
 def test_a_query_of_zeros_does_not_hide_the_others():
@@ -172,13 +172,13 @@ def test_a_query_of_zeros_does_not_hide_the_others():
     model = Transformer(layers=1, residual=False, readout="mean")
     net, weights = drawn(model, 6000, seed=4)
     net.X[0, 0, 0] = 0
-    found = net.adjoints(weights)
-    assert found.P_exponent[0, 0, 0, 0, 1:].max() < -708
+    adjoints = net.adjoints(weights)
+    assert adjoints.P_exponent[0, 0, 0, 0, 1:].max() < -708
     with workdps(6000):
         parts = exact_parts(net, weights)
         expected = derivatives(model, parts, parts[0][0, 0], 6000)
-        again, _ = in_weights(found.P[:, 0], found.P_exponent[:, 0], net.X)
-        for gradient in (found.gradients["W"][0, 0, 0], again[0, 0]):
+        again, _ = in_weights(adjoints.P[:, 0], adjoints.P_exponent[:, 0], net.X)
+        for gradient in (adjoints.gradients["W"][0, 0, 0], again[0, 0]):
             assert direction_error(gradient, expected) <= 1e-12
 
 

@@ -31,14 +31,14 @@ def test_keys_queries_and_attention_are_those_of_the_network(residual):
         b, l, h = at // 4, at // 2 % 2, at % 2
         assert (problems.layer[at], problems.head[at]) == (l, h)
         assert problems.batch.seeds[at] == batch.seeds[b]
-        one = problems.batch[at]
-        assert one.Z[0].equal(layers[l].X[b].reshape(n * T, d))
+        problem = problems.batch[at]
+        assert problem.Z[0].equal(layers[l].X[b].reshape(n * T, d))
         for k in range(T):
-            assert one.X[0, k::T].equal(layers[l].X[b])
+            assert problem.X[0, k::T].equal(layers[l].X[b])
         W = path.weights.W[b, l, h]
         assert problems.path.W[at].equal(W)
-        logits = torch.einsum("ktd,de,ke->kt", one.X[0], W, one.Z[0])
-        softmax = logits.masked_fill(~one.mask[0], -torch.inf).softmax(-1)
+        logits = torch.einsum("ktd,de,ke->kt", problem.X[0], W, problem.Z[0])
+        softmax = logits.masked_fill(~problem.mask[0], -torch.inf).softmax(-1)
         assert torch.allclose(problems.path.log_softmax[at].exp(), softmax, atol=1e-12)
     tokens = problems.batch.mask.sum(-1)  # a row that is not seen has no constraint
     assert (tokens == torch.where(problems.visible, T, 1)).all()
@@ -89,9 +89,9 @@ def test_scores_are_the_fall_of_the_risk(residual):
 @pytest.mark.full
 def test_a_row_that_is_not_seen_is_at_its_law():
     """Two instances whose first layer an unseen row pulls away from the SVM, and a third one."""
-    given = "model=transformer", "data.n=4", "data.T=5", "data.d=16", "optimizer.init=small"
+    options = "model=transformer", "data.n=4", "data.T=5", "data.d=16", "optimizer.init=small"
     for seed, pulled in ((46, True), (51, True), (50, False)):
-        config = composed([*given, "optimizer.steps=30000", "trials=1", f"seed={seed}"])
+        config = composed([*options, "optimizer.steps=30000", "trials=1", f"seed={seed}"])
         first = experiment.run(config).trials.iloc[0]
         assert first["one_minus_corr_law"] <= 1e-4
         assert (first["one_minus_corr_frobenius"] > 5e-3) == pulled

@@ -88,9 +88,9 @@ def test_what_was_trained_is_that_of_the_library(joint):
         np.testing.assert_array_equal(joint.arrays[f"network_{name}"][4:8], part[[1] * 4])
     tops = path.log_softmax.argmax(-1)  # (B, S, L, H, n, T)
     for k, row in joint.trials.iterrows():
-        one = tops[row["seed"], :, row["layer"], row["attention_head"]]
+        top = tops[row["seed"], :, row["layer"], row["attention_head"]]
         seen = torch.as_tensor(joint.arrays["mask"][k].sum(-1) > 1).view(2, 3)
-        same = (one == one[-1])[:, seen].all(-1).tolist()
+        same = (top == top[-1])[:, seen].all(-1).tolist()
         since = path.steps.tolist().index(int(row["selected_since"]))
         assert all(same[since:])
         assert since == 0 or not same[since - 1]

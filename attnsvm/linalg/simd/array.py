@@ -30,7 +30,7 @@ NamedTupleType = TypeVar("NamedTupleType", bound=type)
 
 
 class LaneArray:
-    """An array of `shape` whose entries are eight lanes, over a NumPy array (*shape, 8).
+    """An array of `shape` whose entries are eight lanes, over a contiguous NumPy array (*shape, 8).
 
     In compiled code an index gives an entry or a view as in NumPy: `A[i, j]`, `A[i]`, `A[a:b]`,
     `A[:, k]`, `A[::2]`. `A[...] = x` writes an entry, and into a view a number, lanes or an array.
@@ -42,14 +42,6 @@ class LaneArray:
     flat: Any
 
     def __init__(self, array: NDArray[np.float64]) -> None:
-        if (
-            array.dtype != np.float64
-            or array.shape[-1:] != (LANES,)
-            or not array.flags.c_contiguous
-        ):
-            raise ValueError(
-                f"array: {array.dtype} {array.shape}; must be contiguous float64, (..., {LANES})"
-            )
         self.array, self.data = array, array.ctypes.data
         self.shape: tuple[int, ...] = array.shape[:-1]
 
@@ -97,7 +89,6 @@ class _ArrayModel(models.StructModel):  # type: ignore[misc]
 _kind = cache(LaneArrayType)
 
 extending.make_attribute_wrapper(LaneArrayType, "shape", "shape")
-extending.typeof_impl.register(LaneArray)(lambda value, context: _kind(len(value.shape)))
 
 
 def arrays(named_tuple: NamedTupleType) -> NamedTupleType:
