@@ -111,7 +111,7 @@ def _of_cells(table: pd.DataFrame, cells: pd.DataFrame, axes: CellAxes) -> pd.Da
     """Return the rows of some cells, with the words of each."""
     by = axes.besides()
     table = table.merge(cells[by]) if by else table
-    names = [axes.label(cell) or "all" for cell in table[by].to_dict("records")]
+    names = [axes.label(cell) or "all" for cell in table[by].to_dict("records")]  # type: ignore[arg-type]
     return table.assign(words=[style.wrapped(style.plain(name), 1.2) for name in names])
 
 
