@@ -100,7 +100,9 @@ class LoadedSweep(Summarized):
         words = axes.select_dtypes(exclude=["number", "bool"]).columns
         of_runs = axes.astype(dict.fromkeys(words, "category"))
         runs = self.curves["run"].cat
-        of_rows = of_runs.loc[runs.categories].take(runs.codes).set_axis(self.curves.index)
+        of_rows = (
+            of_runs.loc[runs.categories].take(runs.codes.to_numpy()).set_axis(self.curves.index)
+        )
         history = pd.concat([self.curves, of_rows], axis=1)
         first = ["run", *of_runs, *self.cells.of_rows]
         return history[[*first, *history.columns.difference(first, sort=False)]]

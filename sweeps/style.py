@@ -202,7 +202,8 @@ def ticks_at(ax: Axes, values: Iterable[float]) -> None:
 
 def words_at(ax: Axes, words: Sequence[str]) -> None:
     """Put words at 0, 1, 2, ... of the x axis; long ones are slanted."""
-    is_long = max(len(line) for word in words for line in str(word).split("\n")) > 7
+    longest = max(len(line) for word in words for line in str(word).split("\n"))
+    is_long = longest > 7 or longest * len(words) > 50
     look: Any = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"} if is_long else {}
     ax.set_xticks(range(len(words)), words, **look)
     ax.set_xlim(-0.6, len(words) - 0.4)

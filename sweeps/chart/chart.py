@@ -187,7 +187,7 @@ def figure_of(table: pd.DataFrame, spec: ChartSpec, fig: Figure | None = None) -
     look: dict[str, Any] = {"panels": Panel(label, scale), "fig": fig}
     look["x_label"] = notation.column(spec.x)
     if spec.kind == "box":
-        look |= {"bands": {}, "whiskers": WHISKERS if shares else BOXES}
+        look |= {"bands": {}, "whiskers": BOXES if "least" in table else WHISKERS}
         look["offset"] = 0.8 / len(values_of(points, "hue"))
         at = labels(cells, table, [spec.x], short=True)
         fig = curves(points.assign(x=at.cat.codes), "x", "value", joined=False, **look)

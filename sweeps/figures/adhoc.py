@@ -1,19 +1,19 @@
 """Sweeps without their own figures: how training ended and which SVM W agrees with.
 
-A numeric axis becomes x, the next axes colours, columns and rows of panels; few cells stand side by
-side too.
+A numeric axis becomes x, or else one of words; the next axes are colours, columns and rows of
+panels. Few cells stand side by side too.
 """
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 
 from .. import notation, statistics, style
 from ..chart.chart import WORDS, figure_of
 from ..chart.spec import ROOM, ChartSpec
-from ..facets import WHISKERS, Panel, bars, curves, named, values_of
+from ..facets import bars
 from . import CAPTIONS, FIGURES, CellAxes, Drawing, Figure, LoadedSweep, Tables, paged
 from ._numbers import outcome_shares
 
@@ -22,6 +22,11 @@ RANKS = ("frobenius_rank", "nuclear_rank")
 
 BARS = 12
 """Largest number of bars in a figure."""
+
+ALL = "all"
+"""The axis x of a sweep that has none in which each cell has a value."""
+
+Kind = Literal["line", "box"]
 
 
 def tables(frames: LoadedSweep) -> Tables:
@@ -43,30 +48,36 @@ def tables(frames: LoadedSweep) -> Tables:
 
 
 def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
-    """Return a chart of each quantity over a numeric axis, and cells side by side if few."""
+    """Return a chart of each quantity over an axis, and bars of the outcomes of the cells.
+
+    Without bars, if there are many cells and the axis has numbers.
+    """
     by, cells = axes.besides(), tables["usable"]
-    values = cells[by].select_dtypes("number").dropna(axis="columns").nunique()
-    charts = _charts(tables, axes, str(values.idxmax()), remarks) if values.max() > 1 else []
-    if charts and len(cells) > BARS:
+    numbers = cells[by].select_dtypes("number").dropna(axis="columns").nunique()
+    over_numbers = bool(numbers.max() > 1)
+    sizes = numbers if over_numbers else cells[by].dropna(axis="columns").nunique()
+    kind: Kind = "line" if over_numbers else "box"
+    whole = {key: part.assign(**{ALL: ""}) for key, part in tables.items()}
+    charts = _charts(whole, axes, str(sizes.idxmax()) if len(sizes) else ALL, kind, remarks)
+    if over_numbers and len(cells) > BARS:
         return charts
     pages = [cells.iloc[first : first + BARS] for first in range(0, len(cells), BARS)]
     hidden = sum(map(len, pages[FIGURES:]))
     lines = [*remarks, *([f"{hidden} further cells are in the table only."] if hidden else [])]
-    trained = tables["agreement"]["quantity"].isin(notation.SVM_QUANTITIES).any()
-    figures = {"adhoc": _outcomes} | ({"adhoc_agreement": _agreement} if trained else {})
     return charts + [
         Drawing(
-            f"{name}_{i}" if i else name,
-            CAPTIONS[name]["caption"],
-            partial(figure, {key: _of_cells(part, page, axes) for key, part in tables.items()}),
-            partial(list, [CAPTIONS[name]["note"], *lines]),
+            f"adhoc_{i}" if i else "adhoc",
+            CAPTIONS["adhoc"]["caption"],
+            partial(_outcomes, tables["outcomes"], page, axes),
+            partial(list, [CAPTIONS["adhoc"]["note"], *lines]),
         )
-        for name, figure in figures.items()
         for i, page in enumerate(pages[:FIGURES])
     ]
 
 
-def _charts(tables: Tables, axes: CellAxes, x: str, remarks: Sequence[str]) -> list[Drawing]:
+def _charts(
+    tables: Tables, axes: CellAxes, x: str, kind: Kind, remarks: Sequence[str]
+) -> list[Drawing]:
     """Return a chart of every quantity; pages for the axes that have no part in it."""
     table, parts = tables["usable"], {"x": x}
     for name in axes.besides(x):
@@ -78,11 +89,11 @@ def _charts(tables: Tables, axes: CellAxes, x: str, remarks: Sequence[str]) -> l
         drawing
         for quantity, part in shown.items()
         for drawing in paged(
-            {f"adhoc_{quantity}": partial(_chart, quantity, parts)},
+            {f"adhoc_{quantity}": partial(_chart, quantity, kind, parts)},
             {"chart": part},
             axes,
             remarks,
-            notes=_notes,
+            notes=partial(_notes, kind),
             counts="",
             inner=list(parts.values()),
             cells="chart",
@@ -90,55 +101,26 @@ def _charts(tables: Tables, axes: CellAxes, x: str, remarks: Sequence[str]) -> l
     ]
 
 
-def _chart(quantity: str, parts: dict[str, str], tables: Tables, axes: CellAxes) -> Figure:
+def _chart(quantity: str, kind: Kind, parts: Any, tables: Tables, axes: CellAxes) -> Figure:
     y = "instances with status ok" if quantity == "ok" else quantity
     log = ("y",) if quantity in notation.SVM_QUANTITIES else ()
-    roles: Any = parts
-    spec = ChartSpec(y=y, **roles, kind="line", log=log)
-    return figure_of(tables["chart"], spec)
+    return figure_of(tables["chart"], ChartSpec(y=y, **parts, kind=kind, log=log))
 
 
-def _notes(tables: Tables, axes: CellAxes) -> list[str]:
+def _notes(kind: Kind, tables: Tables, axes: CellAxes) -> list[str]:
     table = tables["chart"]
     used, excluded = (int(table[name].sum()) for name in ("used", "excluded"))
+    words = "share" if "share" in table else {"line": "line", "box": "points"}[kind]
     return [
-        WORDS["share" if "share" in table else "line"].format(estimator="median"),
+        WORDS[words].format(estimator="median"),
         f"Instances: {used + excluded}, {used} shown; the others have another status or no value.",
     ]
 
 
-def _of_cells(table: pd.DataFrame, cells: pd.DataFrame, axes: CellAxes) -> pd.DataFrame:
-    """Return the rows of some cells, with the words of each."""
+def _outcomes(table: pd.DataFrame, cells: pd.DataFrame, axes: CellAxes) -> Figure:
+    """Return a stacked bar of the outcomes of each cell."""
     by = axes.besides()
     table = table.merge(cells[by]) if by else table
-    names = [axes.label(cell) or "all" for cell in table[by].to_dict("records")]
-    return table.assign(words=[style.wrapped(style.plain(name), 1.2) for name in names])
-
-
-def _outcomes(tables: Tables) -> Figure:
-    """Return a stacked bar of the outcomes of each cell."""
-    return bars(tables["outcomes"], "words", "kind", style.FILLS["kinds"])
-
-
-def _agreement(tables: Tables) -> Figure:
-    """Return the median 1-correlations of each cell with their intervals."""
-    table = tables["agreement"]
-    table = table[table["quantity"].isin(notation.SVM_QUANTITIES)]
-    words = values_of(table, "words")
-    fig = curves(
-        table.assign(
-            at=table["words"].map(words.index),
-            hue=named(table["quantity"], notation.SVM_QUANTITIES),
-        ),
-        "at",
-        "median",
-        joined=False,
-        bands={},
-        whiskers=WHISKERS,
-        offset=0.15,
-        palette=notation.SVM_COLOURS,
-        panels=Panel("median " + notation.DISTANCE(r"\cdot\,"), "log"),
-    )
-    style.words_at(fig.axes[0], words)
-    fig.axes[0].set_xlabel("")
-    return fig
+    names = [axes.label(cell) or "all" for cell in table[by].to_dict("records")]  # type: ignore[arg-type]
+    words = [style.wrapped(style.plain(name), 1.2) for name in names]
+    return bars(table.assign(words=words), "words", "kind", style.FILLS["kinds"])

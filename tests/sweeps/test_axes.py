@@ -111,11 +111,12 @@ def test_what_is_not_certified_or_not_there_is_said_and_not_drawn(name):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", experiments())
+@pytest.mark.parametrize("name", [name for name in experiments() if "atlas" not in name])
 @pytest.mark.parametrize("values", [(0.1, 0.3), (2.0, float("nan"))])
 def test_a_further_axis_leaves_the_numbers_of_a_cell_as_they_are(name, values):
     key, frames = "svm.gap", recorded(name)
-    frames = with_rows(frames, frames.rows.assign(**{key: values[0]}))
+    rows = frames.rows.assign(run=frames.rows["run"].astype(str), **{key: values[0]})
+    frames = with_rows(frames, rows)
     both = twice(frames, key, values)
     assert key in both.axes
     alone = figure_module(name).tables(frames)

@@ -67,28 +67,43 @@ def test_a_line_is_the_mean_of_the_ok_instances_of_each_cell_with_its_interval()
     assert lines.notes[1] == "Left out by status: 8, shown are ok."
 
 
-def test_the_median_and_the_share_of_true_and_false():
-    sweep = tables(ns=(2,), heads=("linear",))
-    sweep.trials.loc[sweep.trials["seed"] == 2, "rank"] = 100.0
-    median = chart(sweep, "data.d", "rank", estimator="median")
-    words, (ax,) = drawn(median)
-    assert "median rank" in words
-    assert median.table["median"].tolist() == ax.get_lines()[0].get_ydata().tolist() == [7, 8]
+@pytest.mark.parametrize(
+    ("x", "y", "kind", "label", "numbers"),
+    [
+        ("data.d", "rank", "line", "median rank", [7, 8]),
+        ("data.d", "flag", "line", "share of flag", [1 / 3, 1 / 3]),
+        ("data.d", "flag", "box", "share of flag", [1 / 3, 1 / 3]),
+        ("data.d", "rank", "box", "rank", [7, 8]),
+        ("size", "rank", "scatter", "rank", [6, 7, 7, 8, 8, 9]),
+        ("data.d", "rank", "heatmap", "median rank", [7, 8]),
+    ],
+)
+def test_a_figure_shows_the_numbers_of_its_table(x, y, kind, label, numbers):
+    hue = {"scatter": "data.d", "heatmap": "data.n"}.get(kind)
+    shown = chart(tables(ns=(2,), heads=("linear",)), x, y, kind=kind, hue=hue)
+    words, (ax, *_) = drawn(shown)
+    assert label in words
+    if kind == "scatter":
+        assert list(shown.table) == ["data.d", "size", "rank", "run", "seed"]
+    if kind == "line":
+        points = ax.get_lines()[0].get_ydata()
+    elif kind == "heatmap":
+        points = ax.collections[0].get_array().ravel()
+    else:
+        dots = [part for part in ax.collections if isinstance(part, mpl.collections.PathCollection)]
+        points = np.sort(np.concatenate([part.get_offsets()[:, 1] for part in dots]))
+    assert points.tolist() == numbers
 
 
-@pytest.mark.parametrize(("x", "kind"), [("data.d", "line"), ("head", "box"), ("data.d", "box")])
-def test_a_share_has_its_interval_also_over_words_and_in_boxes(x, kind):
-    shares = chart(tables(ns=(2,), ds=(4,)), x, "flag", kind=kind)
-    words, axes = drawn(shares)
-    assert "share of flag" in words
-    assert "95 % Wilson interval" in shares.caption
+def test_bars_are_intervals_of_shares_or_quartiles_and_extremes():
     ends = np.ravel(wilson_interval(np.array([1]), np.array([3]))).tolist()
-    assert shares.table["share"].tolist() == [1 / 3] * 2
-    assert shares.table[["low", "high"]].to_numpy().tolist() == [ends] * 2
-    if kind == "box":
-        bars, points = axes[0].collections  # segments, and dots
-        assert [y for _, y in points.get_offsets().tolist()] == [1 / 3] * 2
-        assert [bar[:, 1].tolist() for bar in bars.get_segments()] == [ends] * 2
+    for y, bars in (("flag", [ends]), ("rank", [[6, 8], [6.5, 7.5]])):
+        boxes = chart(tables(ns=(2,), ds=(4,)), "head", y)
+        assert ("95 % Wilson interval" in boxes.caption) == (y == "flag")
+        _, (ax,) = drawn(boxes)
+        for collection, expected in zip(ax.collections, bars, strict=False):
+            assert collection.get_segments()[0][:, 1].tolist() == expected
+        assert [label.get_text() for label in ax.get_xticklabels()] == ["linear", "relu"]
 
 
 def test_a_quantity_of_the_history_over_the_steps():
@@ -96,36 +111,6 @@ def test_a_quantity_of_the_history_over_the_steps():
     assert lines.table["step"].tolist() == [*STEPS, *STEPS]
     assert (lines.table["mean"] == lines.table["data.n"] + 1 + lines.table["step"]).all()
     assert lines.notes[0] == "Instances: 8 (6 ok, 2 tie); 6 shown."
-
-
-def test_a_scatter_has_a_row_for_every_instance():
-    sweep = tables(ns=(2,), ds=(4,))
-    points = chart(sweep, "size", "rank", hue="head", kind="scatter")
-    ok = sweep.trials[sweep.trials["status"] == "ok"]
-    assert sorted(points.table["rank"]) == sorted(ok["rank"])
-    assert list(points.table) == ["head", "size", "rank", "run", "seed"]
-    _, (ax,) = drawn(points)
-    assert sum(len(dots.get_offsets()) for dots in ax.collections) == 6
-    by_run = chart(sweep, "size", "rank", hue="run", col="head", kind="scatter")
-    assert sorted(by_run.table) == sorted(points.table)
-
-
-def test_boxes_are_quartiles_and_extremes_and_those_of_words_by_themselves():
-    boxes = chart(tables(ns=(2,), ds=(4,)), "head", "rank")
-    row = boxes.table.iloc[0]
-    assert [row[k] for k in ("least", "q25", "median", "q75", "largest")] == [6, 6.5, 7, 7.5, 8]
-    _, (ax,) = drawn(boxes)
-    for bars, ends in zip(ax.collections, ([6, 8], [6.5, 7.5]), strict=False):
-        assert bars.get_segments()[0][:, 1].tolist() == ends
-    assert [label.get_text() for label in ax.get_xticklabels()] == ["linear", "relu"]
-
-
-def test_a_heatmap_has_a_field_for_each_pair():
-    words, (ax, _) = drawn(
-        chart(tables(heads=("linear",)), "data.d", "rank", hue="data.n", kind="heatmap")
-    )
-    assert ax.collections[0].get_array().tolist() == [[7, 8], [8, 9]]
-    assert "median rank" in words
 
 
 def test_axes_that_are_not_named_get_a_part_of_their_own_unless_they_follow_from_another():

@@ -14,7 +14,7 @@ RECORDS = DOCS / "records"
 ALL = sorted(path.stem for path in (DOCS.parent / "conf" / "sweep").glob("*.yaml"))
 """Every experiment."""
 
-QUICK = ("rank_vs_d", "correlation_vs_d", "depth", "heads")
+QUICK = ("rank_vs_d", "heads")
 
 SIZE_LIMIT_BYTES = 350_000
 """Of one experiment's records; each table carries the meanings of its columns."""

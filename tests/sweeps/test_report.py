@@ -68,16 +68,16 @@ def test_the_report_and_its_files_are_written(rank, tmp_path):
 
 
 def test_the_facts_add_up_below_the_question_of_the_records(rank):
-    told = {"question": "Does <rank> grow?", "repeated": 7, "disagreeing": 2}
-    page = report_page(dataclasses.replace(rank, **told), [], {})
+    facts = {"question": "Does <rank> grow?", "repeated": 7, "disagreeing": 2}
+    page = report_page(dataclasses.replace(rank, **facts), [], {})
     assert '<p class="lead">Does &lt;rank&gt; grow?</p>' in page
     assert "<b>7</b> duplicate rows left out" in page
     assert "2 of them hold other results than the row that is kept" in page
     page = report_page(rank, [], {})  # of an older record
     assert '<p class="lead">' not in page
     assert QUESTION in report_page(dataclasses.replace(rank, name=""), [], {})
-    facts = re.findall(r"<li><b>(\d+)</b> ([\w ]+)</li>", page)
-    counted = {what: int(count) for count, what in facts}
+    listed = re.findall(r"<li><b>(\d+)</b> ([\w ]+)</li>", page)
+    counted = {what: int(count) for count, what in listed}
     total = counted.pop("instances")
     assert sum(counted.values()) == total == len(rank.rows) + 8  # both lost runs are one cell
     assert counted["failed"] == (rank.rows["status"] == "failed").sum()
