@@ -103,13 +103,13 @@ def to_given(verdict: Verdict[Tensor], units: Units) -> Verdict[Tensor]:
     """
     proof, bounds = verdict.certificate, (verdict.certificate.upper, verdict.certificate.lower)
     parts = [verdict.W.flatten(1), verdict.sigma, *(bound[:, None] for bound in bounds)]
-    canonical = torch.cat(parts, 1)
+    canonical, sizes = torch.cat(parts, 1), [part.shape[1] for part in parts]
     original = times_power(canonical, -units.W)
     multipliers = times_power(proof.multipliers, units.rows)
     exact = units.exact & _same(canonical, times_power(original, units.W), EPS)
     exact &= _same(proof.multipliers, times_power(multipliers, -units.rows), 0.0)
     ray, ray_exact = _ray(proof.ray, units.rows)
-    parts = [part.contiguous() for part in original.split([part.shape[1] for part in parts], 1)]
+    parts = [part.contiguous() for part in torch.split(original, sizes, 1)]
     kept = {"W": parts[0].view(verdict.W.shape), "sigma": parts[1]}
     kept |= {"upper": parts[2][:, 0], "lower": parts[3][:, 0]}
     kept |= {"multipliers": multipliers, "gap": proof.gap, "kappa": verdict.kappa}
