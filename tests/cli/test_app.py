@@ -29,7 +29,7 @@ RECORDS = Path(__file__).parents[2] / "docs/records"
 def test_wrong_input_stops_before_any_work(arguments, message, tmp_path):
     """With one sentence."""
     done = ran(*arguments.split(), cwd=tmp_path, code=2)
-    assert message in done.stderr.splitlines()[-1]
+    assert message in done.stderr.splitlines(keepends=True)[-1]
     assert not re.search("Traceback|Error executing", done.stderr + done.stdout)
     assert not list(tmp_path.rglob("run.json"))
 

@@ -82,13 +82,13 @@ def mutations(record, random):
         "multipliers": [-a, np.roll(a, 1)],
         "lower_bound": [record.lower_bound * (1 + 1e-9)],
         "duality_gap": [record.duality_gap + 1e-12],
-        "rank": [record.rank - 1] if record.rank > 0 else [],
-        "norm": ["nuclear" if record.norm == "frobenius" else "frobenius", "l0"],
         "status": ["infeasible", "unconstrained", "certain"],
         "attended": [] if record.attended is None else [~record.attended],
     }
-    if record.attended is None:
+    if record.attended is None and len(W) < 100:
         numbers |= {"X": [X], "selected": [selected], "min_margin": [record.min_margin + 1e-6]}
+        numbers["norm"] = ["nuclear" if record.norm == "frobenius" else "frobenius", "l0"]
+        numbers["rank"] = [record.rank - 1] if record.rank > 0 else []
     if record.margins is not None:
         numbers["margins"] = [record.margins * (1 + 1e-9), -record.margins]
     if record.offsets is not None:
