@@ -39,7 +39,7 @@ def tables(frames: LoadedSweep) -> Tables:
     ]
     quantities = [name for name in present if name not in RANKS] or present
     certified = rows.assign(**{name: rows[name].where(ok) for name in quantities})
-    long = certified.melt(by, quantities, "quantity", "value")
+    long = certified.melt(["seed", *by], quantities, "quantity", "value")
     return {
         "outcomes": outcome_shares(rows, by),
         "agreement": statistics.summaries(long, [*by, "quantity"], "value", "median"),

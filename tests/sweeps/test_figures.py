@@ -125,6 +125,18 @@ def test_a_numeric_axis_of_an_adhoc_sweep_is_x_and_the_next_ones_colours_and_col
     assert "Instances: 72, 69 shown" in texts[1]
 
 
+def test_adhoc_draws_a_single_cell_with_and_without_a_trained_instance():
+    lost = adhoc_cells("linear")
+    trained = lost.rows.assign(status="ok", one_minus_corr_frobenius=0.1)
+    for rows, names, word in (
+        (lost.rows, ["adhoc_ok", "adhoc"], "infeasible"),
+        (trained, ["adhoc_ok", "adhoc_one_minus_corr_frobenius", "adhoc"], "ok"),
+    ):
+        _, drawings, words = drawn(dataclasses.replace(lost, rows=rows))
+        assert [drawing.name for drawing in drawings] == names
+        assert word in words[-1]
+
+
 @pytest.mark.parametrize("asked", [False, True])
 def test_warnings_of_drawing_reach_only_who_asks_for_them(asked):
     with warnings.catch_warnings(record=True) as warned:
