@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from attnsvm.svm import solve_gen_svm, solve_svm
 from attnsvm.verify import exact, verify
 from attnsvm.verify.exact import Exact, RejectedError
-from tests.svm import nasty
+from benchmarks.nasty.benchmark_utils import load
 from tests.svm.instances import gaussian, spheres, stored_svms
 
 SHAPES = ((5, 5, 2), (3, 4, 4), (5, 5, 5), (6, 8, 10))
@@ -28,8 +28,8 @@ def proved_records():
         for shape in shapes:
             X, Z, selected = (x.numpy() for x in spheres(*shape, range(2)))
             yield from stored_svms(solve_svm(X, Z, selected, norm=norm), X, Z, selected)
-    opposing = [x[None] for x in nasty.opposing(nasty.Draw("opposing", 12))]  # M(a) = 0 exactly
-    opposing.append(np.zeros((1, opposing[0].shape[1]), dtype=int))
+    known = [item for item in load() if item.family == "opposing"][12]  # M(a) = 0 exactly
+    opposing = known.X[None], known.Z[None], np.zeros((1, len(known.Z)), dtype=int)
     yield from stored_svms(solve_svm(*opposing), *opposing)
     gamma = np.random.default_rng(1).normal(size=(2, 5))
     X, Z, selected = (x.numpy() for x in spheres(5, 5, 5, range(2)))
