@@ -34,6 +34,9 @@ SIZE = 1e-15
 DRAW = 1e-5
 """Largest relative difference of what is drawn where torch has other vector instructions."""
 
+SCALE = 4
+"""Size of the changes in units of the difference of the draws, of which every entry has its own."""
+
 RUNS, FACTOR = 32, 4.0
 """Number of changed runs, and the tolerance in units of the largest difference among them."""
 
@@ -215,7 +218,7 @@ def compare(
             error = _error_of_draw(record.trials, claims, values)
             if error > DRAW and isinstance(rerun.objects.data, Pretrained):
                 return Outcome(undecided=set(seeds))  # its basis may be another
-            size = 2 * error if 0 < error <= DRAW else SIZE
+            size = SCALE * error if 0 < error <= DRAW else SIZE
         tokens = layered or size > SIZE
         others = [
             sheet(rerun.record_of(changed(batch, seed, size, tokens))) for seed in range(runs)
