@@ -34,6 +34,9 @@ SIZE = 1e-15
 DRAW = 1e-5
 """Largest relative difference of what is drawn where torch has other vector instructions."""
 
+SCALE = 4
+"""Size of the changes in units of the difference of the draws, of which every entry has its own."""
+
 ROUNDS = ((0, 0.0), (6, 8.0), (48, 3.0))
 """Numbers of changed runs, and the tolerance in units of the largest difference among them.
 
@@ -221,7 +224,7 @@ def compare(
             other_basis = isinstance(rerun.objects.data, Pretrained) and _turned(claims, values)
             if error > DRAW and other_basis:
                 return Outcome(undecided=set(seeds))
-            size = 2 * error if 0 < error <= DRAW else SIZE
+            size = SCALE * error if 0 < error <= DRAW else SIZE
         tokens = layered or size > SIZE
         others = [
             sheet(rerun.record_of(changed(batch, seed, size, tokens))) for seed in range(runs)
