@@ -140,6 +140,8 @@ def _schema_message(error: BaseException) -> str | None:
     if known and name not in known and not is_reference:
         return f"{field}: {unknown_field(name, error.object_type)}"
     is_value = isinstance(error, ValidationError) and name in known and not is_reference
+    if reason.endswith("is not in struct"):  # a dictionary of Hydra's own section
+        return f"{field}: is not there; +{field}=VALUE adds it"
     if not is_value or "expected one of" in reason:  # of Hydra's own section
         return f"{field}: {reason}"
     message = refusal(known[name], error.value, field)

@@ -12,11 +12,27 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+SYNONYMS = {
+    "lr": ("learning_rate", "step_size", "eta"),
+    "steps": ("epochs", "iterations", "num_steps", "max_steps"),
+    "n": ("samples", "num_samples"),
+    "T": ("tokens", "seq_len", "length"),
+    "d": ("dim", "dimension", "embed_dim"),
+    "m": ("rank", "head_dim"),
+    "trials": ("batch_size", "instances", "repeats"),
+}
+"""Field -> what it is called elsewhere."""
+
+MEANT = {name: field for field, names in SYNONYMS.items() for name in names}
+
+
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name most like `name`, or containing it, in any case; None if none is."""
+    """Return the known name with the meaning of `name`, or the most like it; None if none is."""
     lower: dict[str, str] = {}
     for word in known:
         lower.setdefault(word.lower(), word)
+    if (meant := MEANT.get(name.lower(), "")).lower() in lower:
+        return meant
     close = difflib.get_close_matches(name.lower(), lower, n=1)
     close = close or [word for word in lower if len(name) > 2 and name.lower() in word]
     return lower[close[0]] if close else None

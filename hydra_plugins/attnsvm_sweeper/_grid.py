@@ -123,7 +123,7 @@ def _values(override: Override, loader: ConfigLoader) -> list[str]:
             must = f"must match one of {' | '.join(options)}" if options else "must be a group"
             raise ConfigError(f"{text}: {must}")
     elif not isinstance(sweep, ChoiceSweep) or any(isinstance(v, Sweep) for v in sweep.list):
-        raise ConfigError(f"{text}: must be a list of values in a grid")
+        raise ConfigError(f"{text}: must be a list of values; hydra/sweeper=optuna searches")
     return [*replace(override, _value=sweep).sweep_string_iterator()]
 
 

@@ -68,7 +68,7 @@ REFUSED = {
     ("seed=range(1,5,0)",): "the step not 0",
     ("seed=range(0,1e12)",): "must be >= 1 and <= 1000000",
     ("seed=sort(range(4,11,4),reverse=true)",): "must be without sort",
-    ("optimizer.lr=interval(0,1)",): "must be a list of values in a grid",
+    ("optimizer.lr=interval(0,1)",): "must be a list of values; hydra/sweeper=optuna searches",
     ("sweep=rank_vs_d,heads",): "must be one value, which changes no number",
     ("head={width:3,option:mlp}",): "the name first",
     ("seed=range(0,2000)", "data.n=range(0,600)"): "1200000 runs; must be <= 1000000",
