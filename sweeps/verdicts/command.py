@@ -1,4 +1,4 @@
-"""`attnsvm-claims`: list the claims of the papers with their verdicts, or run and judge them."""
+"""`attnsvm-claims`: list the claims of the papers with their verdicts, show, or run them."""
 
 import argparse
 import os
@@ -18,7 +18,7 @@ from attnsvm.record import one_line, write_atomically
 
 from ..claims import Claim, all_claims
 from .derive import COMMITTED, FILE, Entry, latest, read, verdict, write
-from .page import FOLDER, perform, rendered, runs_of
+from .page import FOLDER, cost_of, perform, rendered, runs_of
 
 _tell = partial(print, flush=True)
 
@@ -27,7 +27,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "claims.md"
 
 @speaking()
 def main(argv: Sequence[str] | None = None) -> int:
-    """List the claims, or run and judge some of them.
+    """List the claims, show some of them, or run and judge these.
 
     Returns 0 if every run has a record, 1 if not, 2 if the command cannot be followed, and after a
     signal 128 and its number.
@@ -41,6 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             _tell(rendered("txt", claims, latest(options.directory)))
             return 0
         chosen = _chosen(options.claim, claims)
+        if not options.run:
+            return _show(chosen, options)
     except (ValueError, RuntimeError) as error:
         sys.stderr.write(f"attnsvm-claims: {one_line(error)}\n")
         return 2
@@ -55,11 +57,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="attnsvm-claims",
-        description="The claims of the papers with their verdicts; with names, run and judge them.",
-        epilog="Runs that are on record are not run again; attnsvm-verify DIR/RUNS proves them.",
+        description="The claims of the papers with their verdicts; with names, all about them.",
+        epilog="With --run, runs that are on record are not run again; attnsvm-verify DIR/RUNS "
+        "proves them.",
     )
     add = parser.add_argument
     add("claim", nargs="*", help="names of claims, or of papers as 2308.16898; none: list all")
+    add("--run", action="store_true", help="run and judge the claims that are named")
     add("--directory", type=Path, default=FOLDER, help="folder of the runs, %(default)s")
     cores, processes = len(os.sched_getaffinity(0)), "processes at once, by default one a core"
     add("--at-once", type=int, default=cores, metavar="N", help=processes)
@@ -78,6 +82,15 @@ def _chosen(words: Sequence[str], claims: Sequence[Claim]) -> list[Claim]:
                 f"{word}: {did_you_mean(word, known)}must be one of {', '.join(known)}"
             )
     return [claim for claim in claims if {claim.name, claim.paper} & set(words)]
+
+
+def _show(claims: Sequence[Claim], options: argparse.Namespace) -> int:
+    """Print what the claims say, their verdicts, and what it takes to judge them again."""
+    _tell(rendered("one", claims, latest(options.directory)))
+    for sweep in runs_of(claims):
+        _tell(f"{sweep.name}: {cost_of(sweep, options.directory, options.override)}")
+    _tell(f"attnsvm-claims {' '.join(options.claim)} --run   runs and judges")
+    return 0
 
 
 def _judge(claims: Sequence[Claim], options: argparse.Namespace) -> int:

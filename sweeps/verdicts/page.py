@@ -4,6 +4,7 @@ Each of the runs is an ordinary sweep of `attnsvm` in a process of its own.
 """
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -62,16 +63,28 @@ FOLLOWER = "from attnsvm.cli.signals import follow; follow({parent}); " + (
 """The command `attnsvm` as a program that ends with its parent, even if that is killed."""
 
 
-def _run(words: Sequence[str]) -> str:
-    """Run a sweep; return what it says if it fails."""
-    finished = subprocess.run(
-        [sys.executable, "-c", FOLLOWER.format(parent=os.getpid()), *words, *QUIET],
+def _finished(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Return how a command ended."""
+    return subprocess.run(
+        [sys.executable, "-c", FOLLOWER.format(parent=os.getpid()), *words],
         capture_output=True,
         text=True,
         check=False,
         start_new_session=True,  # Ctrl-C reaches this process alone, which passes it on
     )
+
+
+def _run(words: Sequence[str]) -> str:
+    """Run a sweep; return what it says if it fails."""
+    finished = _finished([*words, *QUIET])
     return finished.stderr.strip() if finished.returncode else ""
+
+
+def cost_of(runs: Runs, directory: Path, overrides: Sequence[str]) -> str:
+    """Return how long the runs take that are not on record, as their dry run says."""
+    said = _finished([*command(runs, directory, overrides), "dry_run=true"])
+    estimate = re.search("about .*", said.stdout + said.stderr)
+    return estimate[0] if estimate else "no time: all are on record"
 
 
 FOLDER = Path("multirun/claims")
@@ -87,9 +100,12 @@ def sentence_of(claim: Claim, entries: Mapping[str, Entry]) -> str:
 
 
 def rendered(form: str, claims: Sequence[Claim], entries: Mapping[str, Entry]) -> str:
-    """Return claims with their verdicts: `txt` for the terminal, `md` for the docs, or `html`."""
+    """Return claims with their verdicts: `txt` for the terminal, `md` for the docs, or `html`.
+
+    The form `one` is all that is known of each claim, for the terminal.
+    """
     return render(
-        f"claims.{form}",
+        "claim.txt" if form == "one" else f"claims.{form}",
         rows=[
             {
                 "claim": claim,

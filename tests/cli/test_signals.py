@@ -79,7 +79,13 @@ def children(pid: int) -> list[int]:
 @pytest.mark.full
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
 def test_the_runs_of_a_claim_end_with_its_command(signum, tmp_path):
-    command = [str(BIN / "attnsvm-claims"), "fixed_step", "--override", "optimizer.steps=1000000"]
+    command = [
+        str(BIN / "attnsvm-claims"),
+        "fixed_step",
+        "--run",
+        "--override",
+        "optimizer.steps=1000000",
+    ]
     log = tmp_path / "log"
     with log.open("w") as stream:
         claims = subprocess.Popen(command, cwd=tmp_path, env=environment(), stderr=stream)

@@ -198,7 +198,10 @@ def test_the_command_runs_judges_and_lists(folder, tmp_path, capsys, monkeypatch
     shutil.copytree(folder / "tiny", tmp_path / "tiny")
     monkeypatch.setattr(f"{COMMAND}.perform", lambda runs, *_: (pair for pair in [(runs[0], "")]))
     monkeypatch.setattr(f"{COMMAND}.all_claims", lambda: [claim])
-    for name, text in (([], "not tested yet"), (["one"], "holds on all 6"), ([], "holds on all 6")):
+    monkeypatch.setattr(f"{COMMAND}.cost_of", lambda *_: "about 3 s")
+    listed, known = ([], "not tested yet"), ([], "holds on all 6")
+    cost, run = (["one"], "about 3 s"), (["one", "--run"], "holds on all 6")
+    for name, text in (listed, cost, run, known, cost, (["one"], "d >= 2: yes 6")):
         assert main([*name, "--directory", str(tmp_path)]) == 0
         assert text in capsys.readouterr().out
     assert json.loads((tmp_path / FILE).read_text())["claims"]["one"]["verdict"]["holds"] == 6
