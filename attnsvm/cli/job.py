@@ -133,14 +133,14 @@ class _Run:
             self._record_failure(stop, "interrupted")
 
     def _record_failure(self, error: BaseException, state: str) -> None:
-        complete(self.folder)
-        if (kept := record.run_state(self.folder).state) in record.KEPT:
-            if kept != "done":
-                log.error(
-                    "%s: %s (%s); the record that is %s stays", self.folder, state, error, kept
-                )
-            return
         try:
+            complete(self.folder)
+            if (kept := record.run_state(self.folder).state) in record.KEPT:
+                if kept != "done":
+                    log.error(
+                        "%s: %s (%s); the record that is %s stays", self.folder, state, error, kept
+                    )
+                return
             write_failure(self.folder, self.origin, error, state)
         except OSError as unwritable:  # for example a full disk, which may have caused the failure
             log.error("%s: %s, but this cannot be recorded: %s", self.folder, state, unwritable)

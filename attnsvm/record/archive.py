@@ -3,6 +3,8 @@
 All are untrusted: names and sizes are checked before anything is written or allocated.
 """
 
+import math
+import os
 import shutil
 import tempfile
 import zipfile
@@ -10,7 +12,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -91,30 +93,46 @@ IN_MEMORY_BYTES = 2**20
 
 
 def read_arrays(file: BinaryIO) -> dict[str, np.ndarray]:
-    """Return the arrays of an .npz file by their names; large ones are read from a removed file.
+    """Return the arrays of an .npz file by their names, each checked before it is read.
 
     They may take half of the room on the disk.
     """
-    arrays = dict[str, np.ndarray]()
-    with (
-        refused("", *UNREADABLE_ARCHIVE),
-        zipfile.ZipFile(file) as archive,
-        tempfile.TemporaryDirectory() as place,
-    ):
+    arrays, place = dict[str, np.ndarray](), tempfile.gettempdir()
+    with refused("", *UNREADABLE_ARCHIVE), zipfile.ZipFile(file) as archive:
         members, free = archive.infolist(), shutil.disk_usage(place).free
         needed = sum(member.file_size for member in members)
         if needed > free // 2:
             must = f"must be at most half of the {free} that are free in {place}"
             raise TooLargeError(f"arrays of {needed} bytes; {must}")
         for member in members:
-            with refused(f"{member.filename[:100]}: ", *UNREADABLE_ARCHIVE):
-                mapped = np.load(archive.extract(member, place), "c", allow_pickle=False)
-            array = np.asarray(mapped) if mapped.nbytes > IN_MEMORY_BYTES else np.array(mapped)
-            arrays[member.filename.removesuffix(".npy")] = array
+            name = member.filename
+            with refused(f"{name[:100]}: ", *UNREADABLE_ARCHIVE), archive.open(member) as stream:
+                arrays[name.removesuffix(".npy")] = _array(stream, member.file_size)
     return arrays
 
 
 def read_array(path: Path) -> np.ndarray:
     """Return the array of an .npy file."""
-    with refused("", *UNREADABLE_ARCHIVE), open_regular(path, MAX_TABLE_BYTES):
-        return np.array(np.load(path, "c", allow_pickle=False))
+    with refused("", *UNREADABLE_ARCHIVE), open_regular(path, MAX_TABLE_BYTES) as stream:
+        return _array(stream, os.fstat(stream.fileno()).st_size)
+
+
+def _array(stream: Any, size: int) -> np.ndarray:
+    """Return the array of an open .npy file; a large one is mapped from a file without a name.
+
+    It must be of numbers or words, and the file must have the bytes of its shape and type.
+    """
+    if np.lib.format.read_magic(stream) != (1, 0):
+        raise CorruptRecordError("must be of version 1.0 of the format .npy")
+    shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
+    if dtype.hasobject:
+        raise CorruptRecordError(f"{dtype}: must be numbers or words, not Python objects")
+    if stream.tell() + math.prod(shape) * dtype.itemsize != size:
+        raise CorruptRecordError(f"{size} bytes; must be those of {dtype} of shape {shape}")
+    order: Any = "F" if fortran else "C"
+    if size <= IN_MEMORY_BYTES:
+        return np.ndarray(shape, dtype, bytearray(stream.read()), order=order)
+    with tempfile.TemporaryFile() as place:
+        shutil.copyfileobj(stream, place)
+        place.flush()
+        return np.asarray(np.memmap(place, dtype, "c", 0, shape, order))

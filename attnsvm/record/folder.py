@@ -30,7 +30,7 @@ from attnsvm.record.archive import IN_MEMORY_BYTES, read_arrays
 from attnsvm.record.columns import Column
 from attnsvm.record.run import RUN_FILE, TABLES, read_run
 from attnsvm.record.schema import RunRecord, read_history, read_trials
-from attnsvm.record.state import NEW, complete
+from attnsvm.record.state import NEW, move_in
 
 ROW_GROUP = 2**17
 """Rows of a row group, the unit in which Parquet is written and read."""
@@ -171,7 +171,7 @@ def _replaced(folder: Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(place, ignore_errors=True)
         raise
-    complete(folder)
+    move_in(folder)
 
 
 def write_failure(

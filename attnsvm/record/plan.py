@@ -223,7 +223,8 @@ def recorded(directory: Path) -> list[Path]:
         folders = sorted(directory.iterdir())
     except (FileNotFoundError, NotADirectoryError):
         return []
-    return [path for path in folders if path.is_dir() and kind_of(path / RUN_FILE) != "nothing"]
+    shown = [path for path in folders if path.is_dir() and not path.name.startswith(".")]
+    return [path for path in shown if kind_of(path / RUN_FILE) != "nothing"]
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 import copy
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,6 +25,7 @@ from attnsvm.config.sources import package_of
 from attnsvm.config.version import FORMAT, NUMBERS
 from attnsvm.record.columns import columns_digest
 from attnsvm.record.files import (
+    CorruptRecordError,
     OtherVersionError,
     read_json,
     refused,
@@ -36,6 +38,17 @@ MAX_RUN_BYTES = 2**22
 """Largest `run.json` that is read, in bytes."""
 
 OTHER_VERSION = "made by another version of attnsvm"
+
+FIELDS = {
+    *("state", "signature", "device", "version", "code", "python", "sweep", "question"),
+    *("git_revision", "options", "extension_code", "slurm", "packages", "hardware", "config"),
+    *("probes", "overrides", "started_s", "format", "numbers"),
+}
+"""Names of the fields of every `run.json`."""
+
+DONE = {"wanted", "drawn", "accepted", "statuses", "timings_s", "files"}
+NOT_DONE = {"reason", "place", "traceback"}
+"""Names of the fields of a run that is done, and of one that is not."""
 
 BEFORE_FORMATS: Mapping[str, Any] = {"format": 1, "numbers": 0}
 """The fields that records have had since they have a format, with the value of older ones."""
@@ -53,6 +66,10 @@ def read_run(folder: Path) -> dict[str, Any]:
     path = folder / RUN_FILE
     with refused(""):
         run = {**BEFORE_FORMATS, **read_json(path, MAX_RUN_BYTES)}
+    own = DONE if run.get("state") == "done" else NOT_DONE
+    missing = [*sorted(FIELDS - run.keys()), *sorted(own - run.keys())]
+    if run["format"] == FORMAT and missing:
+        raise CorruptRecordError(f"{path}: {missing[0]}: missing")
     try:
         if run["format"] != FORMAT:
             raise ConfigError(f"format={run['format']}: must be {FORMAT}")
@@ -126,7 +143,8 @@ def recorded_config(run: Mapping[str, Any]) -> RunConfig:
     """
     stated = {name: run[name] for name in ("sweep", "question", "device")}
     fields = _with_before("", RunConfig, run["config"]) | stated
-    return _checked(RunConfig, fields | in_parts(run["config"], run["options"], _built))
+    built = partial(_built, run["config"]["extensions"])
+    return _checked(RunConfig, fields | in_parts(run["config"], run["options"], built))
 
 
 def _check_names(fields: Mapping[str, Any], known: set[str], place: str) -> None:
@@ -135,12 +153,18 @@ def _check_names(fields: Mapping[str, Any], known: set[str], place: str) -> None
         raise ConfigError(f"{place}.{name}: {what}")
 
 
-def _built(place: str, schema: Any, fields: Mapping[str, Any]) -> Any:
-    """Return a part of the config, of which each field is checked."""
+def _built(packages: Sequence[str], place: str, schema: Any, fields: Mapping[str, Any]) -> Any:
+    """Return a part of the config, of which each field is checked.
+
+    A plug-in must be of one of the `packages`.
+    """
+    target = str(fields.get("_target_", ""))
     if schema is None:
-        if package_of(str(fields["_target_"])) == "attnsvm":
-            raise ConfigError(f"config.{place}._target_={fields['_target_']}: unknown")
+        if package_of(target) not in packages:
+            raise ConfigError(f"config.{place}._target_={target}: must be in config.extensions")
         return SimpleNamespace(**fields)
+    if target != (must := vars(schema).get("_target_", "")):
+        raise ConfigError(f"config.{place}._target_={target}: must be {must}")
     _check_names(fields, {f.name for f in dataclasses.fields(schema)}, f"config.{place}")
     return _checked(schema, fields, f"config.{place}.")
 

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from attnsvm.record.columns import LAYER_KEY, TRIAL_COLUMNS, Column, further_columns, key_columns
 from attnsvm.record.files import (
+    CorruptRecordError,
     OtherVersionError,
     TooLargeError,
     byte_size,
@@ -123,14 +124,17 @@ def history_schema(step: pa.DataType, *key: str) -> pa.Schema:
 
 
 def read_trials(content: bytes, run: Mapping[str, Any], room: int) -> pa.Table:
-    """Return the table of the instances of a run, of at most `room` bytes.
+    """Return the table of the instances that `run.json` counts, of at most `room` bytes.
 
-    Its columns are those of the schema, each of its type. A column that an older record lacks is
-    empty.
+    Its columns are those of the schema, each of its type; each instance is there once. A column
+    that an older record lacks is empty.
     """
     with refused("trials.parquet: ", *UNREADABLE_TABLE):
         schema = trial_schema(*further_columns(run["config"], run["probes"]))
-        return _read(content, schema, room, older=bool(run["stale"]))
+        table = _read(content, schema, room, older=bool(run.get("stale")))
+        if len(table) != run["drawn"]:
+            raise CorruptRecordError(f"has {len(table)} rows; must have drawn={run['drawn']}")
+        return table
 
 
 def read_history(content: bytes, trials: pa.Table, room: int) -> pa.Table:
@@ -147,8 +151,8 @@ def _read(content: bytes, schema: pa.Schema, room: int, older: bool = False) -> 
     An `older` record may lack those that are not NECESSARY, which are then empty.
     """
     file = pq.ParquetFile(pa.BufferReader(content), pre_buffer=False)
-    there = set(file.schema_arrow.names)
-    missing, unknown = set(schema.names) - there, there - set(schema.names)
+    types = {field.name: field.type for field in file.schema_arrow}
+    missing, unknown = set(schema.names) - set(types), set(types) - set(schema.names)
     for name in sorted(unknown | (missing & NECESSARY if older else missing)):
         what = "unknown" if name in unknown else "missing"
         raise OtherVersionError(f"column {name} {what}, {OTHER_VERSION}")
@@ -158,7 +162,11 @@ def _read(content: bytes, schema: pa.Schema, room: int, older: bool = False) -> 
         message = f"{byte_size(needed)} of memory; must be at most {byte_size(room)} here"
         raise TooLargeError(f"needs {message}")
     table = file.read(use_threads=False)
-    for column in (schema.field(name) for name in missing):
-        empty = "" if pa.types.is_large_string(column.type) else None
-        table = table.append_column(column, pa.repeat(pa.scalar(empty, column.type), rows))
+    for column in schema:
+        kind = types.get(column.name)
+        if kind is None:
+            empty = "" if pa.types.is_large_string(column.type) else None
+            table = table.append_column(column, pa.repeat(pa.scalar(empty, column.type), rows))
+        elif kind != column.type and not {kind, column.type} <= {pa.string(), pa.large_string()}:
+            raise CorruptRecordError(f"column {column.name} is {kind}; must be {column.type}")
     return table.select(schema.names).cast(schema)  # without the metadata of the file

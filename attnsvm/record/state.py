@@ -142,20 +142,50 @@ NEW = ".new"
 
 
 def complete(folder: Path) -> None:
-    """Let the record in the folder NEW replace that in `folder`, or remove it if it is incomplete.
+    """Let the record in the folder NEW replace that in `folder`, or remove it if it is torn.
 
-    `run.json` is moved last: after a crash in between, the next call goes on.
+    A record that cannot be read now, or by this version, stays where it is.
     """
     place = folder / NEW
     if kind_of(place) != "a folder":
         return
-    if kind_of(place / RUN_FILE) == "a file":
-        for names in (TABLES, (RUN_FILE,)):
-            for name in names:
-                with suppress(FileNotFoundError):
-                    os.replace(place / name, folder / name)
-            synced(folder)
+    try:
+        whole = _is_whole(place, folder)
+    except (UnreadableError, OtherVersionError):
+        return
+    if whole:
+        move_in(folder)
     shutil.rmtree(place, ignore_errors=True)
+
+
+def move_in(folder: Path) -> None:
+    """Replace the record in `folder` by that in its folder NEW, which is removed.
+
+    `run.json` is moved last: after a crash in between, `complete` goes on.
+    """
+    for names in (TABLES, (RUN_FILE,)):
+        for name in names:
+            with suppress(FileNotFoundError):
+                os.replace(folder / NEW / name, folder / name)
+        synced(folder)
+    shutil.rmtree(folder / NEW, ignore_errors=True)
+
+
+def _is_whole(place: Path, folder: Path) -> bool:
+    """Whether a new record has all its files in `place`, or in `folder`, where they were moved."""
+    try:
+        run = read_run(place)
+        if run["state"] != "done":
+            return _on_record(folder, verify=False).state not in KEPT
+        for name, digest in run["files"].items():
+            there = place if kind_of(place / name) == "a file" else folder
+            with verified(there / name, digest):
+                pass
+    except (UnreadableError, OtherVersionError):
+        raise
+    except (FileNotFoundError, CorruptRecordError):
+        return False
+    return True
 
 
 FINISHED = ("done", "stale")
@@ -246,7 +276,7 @@ def obstacle(folder: Path) -> str:
     them would block for ever, and a link would lead out of the folder. What lies there is not
     replaced: whoever put it there may need it.
     """
-    for below in (folder, folder / ".hydra"):
+    for below in (folder, folder / ".hydra", folder / NEW):
         if (kind := kind_of(below)) not in FOLDER_OR_NOTHING:
             return shortened(f"{below}: is {kind}; must be a folder")
         try:

@@ -4,6 +4,7 @@ import errno
 import os
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -11,16 +12,16 @@ from attnsvm import experiment, record
 from attnsvm.cli.job import perform
 from attnsvm.config import ConfigError
 from attnsvm.config.identity import run_name
-from attnsvm.record import LOCK_FILE, PLAN_FILE, RUN_FILE, CorruptRecordError, write_plan
+from attnsvm.record import LOCK_FILE, PLAN_FILE, RUN_FILE, TABLES, CorruptRecordError, write_plan
 from attnsvm.record.plan import MAX_RUNS
 from attnsvm.sweeps import status
 from attnsvm.sweeps.aggregate import load
 from attnsvm.sweeps.report import command as report
 from attnsvm.verify.command import main as verify
-from tests.command import SMALL, ran
+from tests.command import SMALL, attnsvm, ran
 from tests.config.test_config import composed
 from tests.faults import configs, prepared, refusing
-from tests.record.odd import PLACED, RAW, deadline, lines_of, place, with_checksum
+from tests.record.odd import PLACED, RAW, deadline, lines_of, place, remove, with_checksum
 
 OUTSIDE = ("../x", "..", "", "/etc/x", "./x", "x\n/y")
 """Names of runs that lead outside."""
@@ -159,6 +160,44 @@ def test_only_the_runs_whose_folder_can_be_written_are_begun(tmp_path):
         assert record.obstacle(tmp_path / name).endswith(reason)
     cells = {name: [] for name in ("sound", "missing", *reasons)}
     assert list(record.unobstructed(tmp_path, cells)) == ["sound", "missing"]
+
+
+REPLACED = PLACED | {
+    "link out": lambda path: path.symlink_to("/etc/passwd"),
+    "empty": Path.touch,
+    "zeros": lambda path: (path.touch(), os.truncate(path, 2**30)),
+    "unreadable": lambda path: (path.write_text("x"), path.chmod(0)),
+}
+
+
+FILES = (".hydra", "attnsvm.log", RUN_FILE, *TABLES, LOCK_FILE, ".hydra/config.yaml")
+FILES += (".hydra/hydra.yaml", ".hydra/overrides.yaml")
+EVERY = [(mode, kind, FILES) for mode in ("-m", "") for kind in REPLACED]
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind", "files"),
+    [("", "pipe", FILES[:2]), *(pytest.param(*item, marks=pytest.mark.faults) for item in EVERY)],
+)
+def test_every_command_answers_where_one_file_is_replaced(mode, kind, files, tmp_path):
+    place_of = "hydra.sweep.dir=a" if mode else "hydra.run.dir=a"
+    words = [*mode.split(), *SMALL, "mixed_code=true", place_of]
+    ran(*words, cwd=tmp_path)
+    sound = Path(shutil.copytree(tmp_path / "a", tmp_path / "sound", symlinks=True))
+    (run,) = (path.parent.relative_to(sound) for path in sound.rglob(RUN_FILE))
+    for file in files:
+        shutil.rmtree(tmp_path / "a")
+        shutil.copytree(sound, tmp_path / "a", symlinks=True)
+        path = tmp_path / "a" / run / file
+        if path.exists():
+            remove(path)
+        REPLACED[kind](path)
+        for command in ("attnsvm-status", "attnsvm-report", "attnsvm-verify", "attnsvm"):
+            arguments = words if command == "attnsvm" else ["a"]
+            done = attnsvm(*arguments, cwd=tmp_path, command=command)
+            text = done.stdout + done.stderr
+            assert done.returncode == 0 or path.name in text, (command, file, text)
+            assert not any(word in text for word in ("Traceback", "Errno")), (command, file, text)
 
 
 @pytest.mark.full

@@ -109,6 +109,12 @@ FORGERIES = {
     "no rows": ("top", lambda f: f.keep([])),
     "seed and rows": ("top", lambda f: (f.renumber(7), f.config("seed", value=7))),
     "signature": ("top", lambda f: f.run.update(signature="0" * 64)),
+    "option": ("top", lambda f: f.run["options"].update(optimizer="adam")),
+    "another loss": (
+        "top",
+        lambda f: f.config("loss", "_target_", value="attnsvm.loss.Exponential"),
+    ),
+    "a class of no package": ("top", lambda f: f.config("data", "_target_", value="os.system")),
     "config without its signature": (
         "top",
         lambda f: f.config("optimizer", "lr", value=0.2, rehash=False),
@@ -125,7 +131,7 @@ FORGERIES = {
 }
 """Name -> kind of record, and a function that forges it."""
 
-QUICK = {"hidden by a status", "other tokens, proved", "row doubled", "signature"}
+QUICK = {"hidden by a status", "option", "other tokens, proved", "row doubled", "signature"}
 
 
 @pytest.mark.parametrize("name", some_quick(FORGERIES, QUICK))
