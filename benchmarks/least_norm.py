@@ -24,8 +24,8 @@ def main() -> None:
         problem = cp.Problem(cp.Minimize(cp.normNuc(X)), rows)
         certified = attnsvm.solve_least_norm(A, b, "nuclear")
         works = {
-            "dense": partial(attnsvm.solve_least_norm, A, b),
-            "factors": partial(attnsvm.solve_least_norm, factors, b),
+            "dense": partial(attnsvm.solve_least_norm, A, b, "nuclear"),
+            "factors": partial(attnsvm.solve_least_norm, factors, b, "nuclear"),
             "SCS": partial(problem.solve, solver="SCS"),
             "CLARABEL": partial(problem.solve, solver="CLARABEL"),
         }

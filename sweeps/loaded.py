@@ -94,7 +94,7 @@ class LoadedSweep(Summarized):
     @cached_property
     def history(self) -> pd.DataFrame:
         """A row for each instance, `step` and `quantity`, with its `value` and the axes."""
-        if self.curves.empty:
+        if "run" not in self.curves:
             return self.curves
         axes = self.runs.set_index("run")[[*self.cells.of_runs]]
         words = axes.select_dtypes(exclude=["number", "bool"]).columns
@@ -226,6 +226,8 @@ class LoadedSweep(Summarized):
         runs, curves = (
             table[table["run"].isin(set(kept["run"]))] for table in (self.runs, self.curves)
         )
+        if "run" in curves:
+            curves = curves.assign(run=curves["run"].cat.remove_unused_categories())
         return replace(self, rows=self.rows.loc[kept.index], runs=runs, curves=curves)
 
     def plot(self, x: str, y: str, **parts: Any) -> Any:

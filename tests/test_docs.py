@@ -56,6 +56,8 @@ def run(page: str, monkeypatch, *edit: str) -> dict[str, object]:
 def test_every_row_of_a_table_has_the_cells_of_its_head(page):
     """The site drops what is beyond, for example behind a bar that is no border."""
     lines = text_of(page).splitlines()
+    for row, gap, next_row in zip(lines, lines[1:], lines[2:], strict=False):
+        assert gap or not (row.startswith("| ") and next_row.startswith("| ")), next_row
     for place, line in enumerate(lines):
         if re.fullmatch(r"\|[-| :]+\|", line):
             rows = [lines[place - 1], *takewhile(lambda row: row.startswith("|"), lines[place:])]

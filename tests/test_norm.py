@@ -7,10 +7,12 @@ import pytest
 import torch
 
 import attnsvm
+from attnsvm import solve_svm
 from attnsvm.config import ConfigError
 from attnsvm.norm import Entrywise, Schatten, norm_of
 from tests.kkt import norm as by_definition
 from tests.kkt import normal
+from tests.svm.instances import gaussian
 
 NAMES = ["frobenius", "nuclear", "spectral", "max", "l1", "l1.75", "l3", "schatten1.5", "schatten4"]
 NAMES += ["spectral+max", "l1.75+frobenius"]
@@ -94,3 +96,18 @@ def test_a_name_has_every_digit_of_p(family, p):
     assert norm_of(f"{norm.name}+max").weights.p == p
     other = family(np.nextafter(p, 3 if p < 3 else 4))
     assert other.name != norm.name
+
+
+class Cubes(Entrywise):
+    """A norm of one's own with a constructor of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(3.0)
+
+
+def test_a_norm_derived_from_one_of_ours_has_its_dual():
+    X, Z, selected = gaussian(2, 3, 4, 5, seed=0)
+    known, own = (solve_svm(X, Z, selected, norm) for norm in ("l3", Cubes()))
+    assert own.minimised.dual.p == 1.5
+    assert own.status == known.status
+    torch.testing.assert_close(own.objective, known.objective, rtol=1e-8, atol=0)

@@ -66,10 +66,6 @@ class PlantedConfig(DrawnConfig, name="planted", target="Planted"):
     ] = 1.0
     held_out: Annotated[int, INDEX, "further samples of each instance, not trained on"] = 0
 
-    def _broken(self) -> Broken:
-        if self.d < 3:
-            yield "d", ">= 3: in one dimension signal z + g may be 0"
-
 
 class SphereInSpanConfig(DrawnConfig, name="sphere_in_span", target="SphereInSpan"):
     """Instances of sphere in the n (T + 1) dimensions that tokens and queries span: for large d."""
@@ -111,10 +107,6 @@ class DigitsConfig(DataConfig, name="digits", target="Digits"):
     negative: Annotated[int, Range(0, 9), "the digit of label -1"] = 8
     patch: Annotated[int, Range(1, 8), "pixels along the edge of a patch; d = patch^2"] = 4
     stride: Annotated[int, Range(1, 8), "pixels between patches; T = ((8-patch)//stride+1)^2"] = 2
-
-    def _broken(self) -> Broken:
-        if self.positive == self.negative:
-            yield "negative", "different from data.positive"
 
 
 @dataclass

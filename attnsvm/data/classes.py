@@ -19,7 +19,7 @@ from attnsvm.model import LinearClassifier, Model
 from attnsvm.problem import ProblemBatch
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, kw_only=True)
 class Classes(Seeded):
     """Points that a linear classifier separates with certainty.
 
@@ -69,7 +69,7 @@ class Classes(Seeded):
         return g + self.margin * teacher[y], y
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, kw_only=True)
 class Contexts(Classes):
     """Contexts with several next tokens: the linear decoder of arXiv 2402.18551.
 

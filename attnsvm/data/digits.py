@@ -33,6 +33,9 @@ class Digits(Seeded):
     stride: int = DigitsConfig.stride
 
     def __post_init__(self) -> None:
+        if self.positive == self.negative:
+            must = "must be different from data.positive"
+            raise ConfigError(f"data.negative={self.negative}: {must}")
         patches = labelled_patches(self.positive, self.negative, self.patch, self.stride)
         self.patches, self.signs = patches
         self.T, self.d = self.patches.shape[1:]

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Generator, Tensor
 
+from attnsvm.config import ConfigError
 from attnsvm.config.data import PlantedConfig
 from attnsvm.data.base import Drawn, Seeded, check_v, normal
 from attnsvm.head import Head, unit_vector
@@ -29,6 +30,10 @@ class Planted(Seeded):
     score_gap: float = PlantedConfig.score_gap
     signal: float = PlantedConfig.signal
     held_out: int = PlantedConfig.held_out
+
+    def __post_init__(self) -> None:
+        if self.d < 3:  # in one dimension signal z + g may be 0
+            raise ConfigError(f"data.d={self.d}: must be >= 3 with data=planted")
 
     def sample(self, head: Head, model: Model, trials: int, seed: int) -> ProblemBatch:
         """Return the instances, with their further samples."""

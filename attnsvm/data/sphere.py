@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
+from attnsvm.config import ConfigError
 from attnsvm.data.base import Drawn, Seeded, check_v, normal
 from attnsvm.head import Head, unit_vector
 from attnsvm.linalg import orthonormal, own_settings
@@ -92,6 +93,10 @@ class Orthonormal(Scene):
     normal T x d draw, as published. For T < d that factor has rows of length T only; the tokens are
     then the columns of the left factor of the decomposition of its transpose.
     """
+
+    def __post_init__(self) -> None:
+        if self.T > self.d:
+            raise ConfigError(f"data.T={self.T}: must be <= d={self.d}: the tokens are orthonormal")
 
     def tokens(self, generator: Generator) -> Tensor:
         """Draw a matrix and orthonormalise its rows."""

@@ -6,7 +6,7 @@ Of the entries of a matrix they are its entry-wise norms, of its singular values
 import math
 from collections.abc import Sequence
 from numbers import Real
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -40,13 +40,18 @@ class Lp(Norm):
         self.name, self.is_hilbert = name_of(self.FAMILY, self.p), self.p == 2
 
     @property
-    def dual(self) -> Self:
+    def _family(self) -> type["Lp"]:
+        """The class of the norms of the entries, or of the singular values, for any p."""
+        return next(kind for kind in type(self).__mro__ if Lp in kind.__bases__)
+
+    @property
+    def dual(self) -> "Lp":
         """The norm of the same kind with q = p / (p - 1)."""
-        return type(self)(conjugate(self.p))
+        return self._family(conjugate(self.p))
 
     def path(self) -> Sequence[Norm]:
         """Return the norms whose exponents lead from 2 to p; none of a subclass, another norm."""
-        return [type(self)(p) for p in path(self.p)] if Lp in type(self).__bases__ else []
+        return [type(self)(p) for p in path(self.p)] if type(self) is self._family else []
 
 
 def conjugate(p: float) -> float:

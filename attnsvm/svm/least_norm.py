@@ -224,7 +224,7 @@ def _norm_of(objective: Any, X: Any) -> Norm:
     elif kind in OF_ABSOLUTE_VALUES:
         name = None
     p = float(getattr(expr, "original_p", expr.p)) if kind.startswith("Pnorm") else math.nan
-    if kind == "quad_over_lin" and expr.args[1].is_constant():
+    if kind == "quad_over_lin" and expr.args[1].value is not None and expr.args[1].value > 0:
         p = 2.0
     if p >= 1:
         name = name_of("l", p)
@@ -232,7 +232,7 @@ def _norm_of(objective: Any, X: Any) -> Norm:
         inside = inside.args[0]
     name = name or SINGULAR.get(kind)
     sign = -sign if type(objective).__name__ == "Maximize" else sign
-    if sign <= 0 or name is None or inside is not X:
+    if not sign > 0 or name is None or inside is not X:
         raise ConfigError(f"problem: {objective}; must minimise a norm of {X.name()} itself")
     return norm_of(name)
 
@@ -251,10 +251,10 @@ def _stripped(expr: Any) -> tuple[float, Any]:
         elif kind in ("multiply", "MulExpression", "DivExpression"):
             if factors[0] is None or (kind == "DivExpression" and inside is not expr.args[0]):
                 return sign, expr
-            sign *= float(np.sign(factors[0]))
+            sign *= float(np.sign(np.asarray(factors[0]).item()))
         elif not (
             kind == "AddExpression"
-            or (kind.startswith("Power") and expr.p_used >= 1 and inside.is_nonneg())
+            or (kind.startswith("Power") and (expr.p_used or 0) >= 1 and inside.is_nonneg())
         ):
             return sign, expr
         expr = inside

@@ -106,7 +106,9 @@ def to_given(verdict: Verdict[Tensor], units: Units) -> Verdict[Tensor]:
     canonical, sizes = torch.cat(parts, 1), [part.shape[1] for part in parts]
     original = times_power(canonical, -units.W)
     multipliers = times_power(proof.multipliers, units.rows)
-    exact = units.exact & _same(canonical, times_power(original, units.W), EPS)
+    exact, back = units.exact, times_power(original, units.W)
+    for x, y in zip(canonical.split(sizes, 1), back.split(sizes, 1), strict=True):
+        exact = exact & _same(x, y, EPS)
     exact &= _same(proof.multipliers, times_power(multipliers, -units.rows), 0.0)
     ray, ray_exact = _ray(proof.ray, units.rows)
     parts = [part.contiguous() for part in torch.split(original, sizes, 1)]

@@ -106,7 +106,7 @@ class Verdict(Generic[ArrayT]):
 
     def having(self, status: SvmStatus) -> Tensor:
         """Return which instances have this status, (B,) bool, on the CPU."""
-        return torch.tensor([each is status for each in self.statuses])
+        return torch.tensor([each is status for each in self.statuses], dtype=torch.bool)
 
 
 Judge: TypeAlias = Callable[[SvmProblem, Candidate], Verdict[Tensor]]

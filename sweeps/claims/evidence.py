@@ -37,7 +37,7 @@ class Evidence:
     """
 
     def __init__(self, sweep: LoadedSweep, columns: Mapping[str, str] | None = None) -> None:
-        self.sweep, self.trials = sweep, sweep.rows
+        self.sweep, self.trials = sweep, _sized(sweep)
         self.names = _Names(self, columns or {})
 
     def value(self, expression: str) -> Any:
@@ -120,13 +120,33 @@ class Evidence:
         return numbers
 
 
+SIZES = ("data.n", "data.T", "data.d")
+
+
+def _sized(sweep: LoadedSweep) -> pd.DataFrame:
+    """Return the rows of a sweep with their n, T and d.
+
+    The config of instances from a file says nothing of their shape, but their arrays do.
+    """
+    rows = sweep.rows
+    unknown = rows.reindex(columns=SIZES).isna().any(axis=1)
+    if not unknown.any():
+        return rows
+    sized = rows.assign(**{name: rows.get(name, np.nan) for name in SIZES})
+    for run, part in rows[unknown].groupby(rows["run"].astype(str)):
+        if stored := read_solutions(sweep.folders[str(run)]):
+            sized.loc[part.index, list(SIZES)] = stored["X"].shape[1:]
+    return sized
+
+
 class _Names(dict[str, Any]):
     """What the names in expressions stand for besides columns of the trials; each found once."""
 
     def __init__(self, evidence: Evidence, columns: Mapping[str, str]) -> None:
         super().__init__()
         self.evidence, self.columns = evidence, columns
-        self.fields = {word(name): name for name in evidence.sweep.fields}
+        names = {word(name): name for name in reversed((*SIZES, *evidence.sweep.fields))}
+        self.fields = {w: name for w, name in names.items() if w not in evidence.trials}
 
     def __missing__(self, name: str) -> Any:
         if name in self.columns:

@@ -22,8 +22,6 @@ from .page import FOLDER, cost_of, perform, rendered, runs_of
 
 _tell = partial(print, flush=True)
 
-PAGE = Path(__file__).parents[2] / "docs" / "claims.md"
-
 
 @speaking()
 def main(argv: Sequence[str] | None = None) -> int:
@@ -69,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--at-once", type=int, default=cores, metavar="N", help=processes)
     runs = "for all runs, such as hydra/launcher=slurm_cpu"
     add("--override", action="append", default=[], metavar="FIELD=VALUE", help=runs)
-    add("--docs", action="store_true", help="write docs/claims.md from the verdicts in DIRECTORY")
+    add("--docs", action="store_true", help="write the verdicts that come with attnsvm")
     return parser
 
 
@@ -118,11 +116,10 @@ def _judge(claims: Sequence[Claim], options: argparse.Namespace) -> int:
 
 
 def _write_docs(claims: Sequence[Claim], directory: Path) -> int:
-    """Write the verdicts that come with attnsvm, and docs/claims.md, from the latest ones."""
+    """Write the verdicts that come with attnsvm from the latest ones."""
     entries = latest(directory)
     names = [claim.name for claim in claims]
     COMMITTED.unlink(missing_ok=True)  # a claim that is gone has no verdict
     write(COMMITTED, {name: entries[name] for name in names if name in entries})
-    write_atomically(PAGE, rendered("md", claims, entries).encode())
-    _tell(f"wrote {COMMITTED} and {PAGE}")
+    _tell(f"wrote {COMMITTED}")
     return 0

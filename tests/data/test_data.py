@@ -11,7 +11,9 @@ from torch import Generator
 
 from attnsvm.config import ConfigError
 from attnsvm.data import Sphere, Text, sample
-from attnsvm.data.digits import labelled_patches
+from attnsvm.data.digits import Digits, labelled_patches
+from attnsvm.data.planted import Planted
+from attnsvm.data.sphere import Orthonormal
 from attnsvm.head import Head
 from attnsvm.model import CrossAttention
 from attnsvm.selection import optimal_tokens
@@ -208,6 +210,19 @@ REFUSED = {
 def test_bad_options_are_named(typed):
     with pytest.raises(ConfigError, match=re.escape(REFUSED[typed])):
         sample(**OmegaConf.from_dotlist(typed.split()))
+
+
+WRONG = {
+    "data.d=2: must be >= 3": lambda: Planted(n=2, T=3, d=2),
+    "data.T=4: must be <= d=3": lambda: Orthonormal(2, 4, 3),
+    "data.negative=3: must be different": lambda: Digits(n=2, positive=3, negative=3),
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_fields_that_cannot_be_are_refused_in_python_too(message):
+    with pytest.raises(ConfigError, match=message):
+        WRONG[message]()
 
 
 MASK = np.ones((5, 2, 3))

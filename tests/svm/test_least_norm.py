@@ -110,7 +110,8 @@ def test_integers_are_numbers():
 X, Y = cp.Variable((2, 2), name="X"), cp.Variable((2, 2), PSD=True)
 FRO, NUCLEAR = cp.norm(X, "fro"), cp.normNuc(X)
 NO_NORMS = [
-    *(-NUCLEAR, 0 * NUCLEAR, 1 / NUCLEAR, (FRO - 1) ** 2, FRO**0.5, NUCLEAR + FRO),
+    *(-NUCLEAR, 0 * NUCLEAR, np.nan * NUCLEAR, 1 / NUCLEAR, (FRO - 1) ** 2, FRO**0.5),
+    *(NUCLEAR + FRO, cp.quad_over_lin(X, -2.0)),
     NUCLEAR * cp.Parameter(),
     *(cp.normNuc(X - 1), cp.norm1(2 * X), cp.sum(X), cp.max(X), X[0, 0], 0),
     *(cp.norm(X, 1), cp.mixed_norm(X, 2, 1), cp.quad_form(X[:, 0], np.eye(2)), -cp.pnorm(X, 0.5)),

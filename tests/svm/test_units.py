@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from attnsvm import solve_least_norm
+from attnsvm.norm import Entrywise, Norm
 from attnsvm.svm import solve_gen_svm, solve_rank_constrained, solve_svm
 from tests.quick import quick
 from tests.svm.instances import gaussian
@@ -180,3 +181,34 @@ def test_gen_svm_and_a_bound_of_the_rank(norm):
         solve_rank_constrained(*arrays, selected, 1) for arrays in ((x * X, z * Z), (X, Z))
     )
     assert_same(solution, base, 1 / (x * z), x * z)
+
+
+class Huge(Entrywise):
+    """1e150 times the Frobenius norm."""
+
+    def __init__(self, factor: float = 1e150) -> None:
+        super().__init__(2.0)
+        self.factor, self.is_hilbert, self.rotation_invariant = factor, False, False
+
+    def value(self, W: torch.Tensor) -> torch.Tensor:
+        return self.factor * super().value(W)
+
+    @property
+    def dual(self) -> Entrywise:
+        return Huge(1 / self.factor)
+
+    def steepest(self, M: torch.Tensor) -> torch.Tensor:
+        return super().steepest(M) / self.factor
+
+    def spread(self, d: int) -> float:
+        return self.factor
+
+    def path(self) -> list[Norm]:
+        return []
+
+
+def test_weights_that_underflow_are_not_excused_by_a_large_norm():
+    """W is about 2^-1085, which is 0 in float64; its norm is not small."""
+    X, Z, selected = gaussian(1, 3, 4, 5, seed=0)
+    solution = solve_svm(2.0**542 * X, 2.0**543 * Z, selected, Huge())
+    assert solution.status == ("undecided",)

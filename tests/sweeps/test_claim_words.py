@@ -27,7 +27,8 @@ def evidence(name, curves=(), steps=(0, 5000, 10000), **columns):
     """
     curves = dict(curves)
     count = len(next(iter({**columns, **curves}.values())))
-    usual = {"run": "one", "seed": range(count), "status": "ok", "n": 3, "T": 3, "d": 4}
+    usual = {"run": "one", "seed": range(count), "status": "ok"}
+    usual |= {"data.n": 3, "data.T": 3, "data.d": 4}
     trials = pd.DataFrame({**usual, **SOLVED, **columns})
     history = [
         {"run": "one", "seed": seed, "step": step, "quantity": quantity, "value": value}

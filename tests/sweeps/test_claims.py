@@ -16,7 +16,6 @@ from attnsvm.sweeps.aggregate import read_sweep
 from attnsvm.sweeps.claims import FAILS, HOLDS, OTHERWISE, Claim, Evidence, Runs, arrays
 from attnsvm.sweeps.claims.claim import sources
 from attnsvm.sweeps.verdicts import main, verdict
-from attnsvm.sweeps.verdicts.command import PAGE
 from attnsvm.sweeps.verdicts.derive import COMMITTED, FILE, Entry, Verdict, latest, read, write
 from attnsvm.sweeps.verdicts.page import perform, rendered, runs_of
 from tests.command import attnsvm
@@ -235,7 +234,7 @@ def test_a_later_verdict_counts_and_a_changed_claim_is_told(tmp_path, monkeypatc
     assert "the claim has changed since" not in rendered("txt", [tiny_claim()], {"one": new})
 
 
-def test_every_claim_has_a_committed_verdict_of_what_it_says_now_which_the_page_has():
+def test_every_claim_has_a_committed_verdict_of_what_it_says_now():
     entries = read(COMMITTED)
     assert sorted(entries) == sorted(claim.name for claim in CLAIMS)  # names are unique
     assert {run.name for run in runs_of(CLAIMS)} == {run.name for c in CLAIMS for run in c.runs}
@@ -244,7 +243,6 @@ def test_every_claim_has_a_committed_verdict_of_what_it_says_now_which_the_page_
         assert claim.reading in claims.READINGS
         assert entry.digest == claim.digest, f"attnsvm-claims {claim.name}, then --docs"
         assert set(entry.verdict.hypotheses) == set(claim.hypotheses)
-    assert PAGE.read_text() == rendered("md", CLAIMS, entries)
 
 
 USES = {"prediction": [(HOLDS, "near and largest_cosine() < 1")]}

@@ -1,6 +1,7 @@
 """What is on disk as tidy tables: `attnsvm.load`, and the frames from which reports are made."""
 
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -55,6 +56,15 @@ def test_the_numbers_are_those_of_the_records(sound):
         apart = attnsvm.one_minus_correlation(arrays["trained_W"], arrays["frobenius_W"])
         stated = stored.trials["one_minus_corr_frobenius"].to_numpy()
         np.testing.assert_allclose(apart, stated, rtol=1e-12, atol=1e-15)
+
+
+def test_chosen_runs_have_their_history():
+    sweep = attnsvm.load(Path(__file__).parents[2] / "docs/records/local_convergence")
+    chosen = sweep.chosen({"optimizer.gradient": "direct"})
+    history = sweep.history
+    expected = history[history["optimizer.gradient"] == "direct"]
+    assert len(chosen.history) == len(expected) > 0
+    assert set(chosen.history["optimizer.gradient"]) == {"direct"}
 
 
 def test_it_shows_itself_in_a_line_and_in_a_notebook_in_a_table(sweep):

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import spearmanr, ttest_1samp
+from scipy.stats import false_discovery_control, spearmanr, ttest_1samp
 
 from attnsvm.sweeps import statistics
 
@@ -133,3 +133,11 @@ def test_the_rank_correlation_is_that_of_scipy_and_its_interval_shrinks():
     assert statistics.rank_correlation(x, x)[0] == pytest.approx(1, abs=1e-12)
     assert np.isnan(statistics.rank_correlation(x[:9], y[:9])).all()
     assert np.isnan(statistics.rank_correlation(x, np.ones(400))).all()
+
+
+@pytest.mark.parametrize("any_dependence", [False, True])
+def test_what_was_not_tested_is_not_counted_among_many_tests(any_dependence):
+    p = np.array([np.nan, 0.02, 0.5, 0.03])
+    adjusted = statistics.false_discovery(p, any_dependence)
+    expected = false_discovery_control(p[1:], method="by" if any_dependence else "bh")
+    np.testing.assert_array_equal(adjusted, [np.nan, *expected])
