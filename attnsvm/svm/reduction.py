@@ -107,7 +107,7 @@ def to_given(verdict: Verdict[Tensor], units: Units) -> Verdict[Tensor]:
     original = times_power(canonical, -units.W)
     multipliers = times_power(proof.multipliers, units.rows)
     exact, back = units.exact, times_power(original, units.W)
-    for x, y in zip(canonical.split(sizes, 1), back.split(sizes, 1), strict=True):
+    for x, y in zip(torch.split(canonical, sizes, 1), torch.split(back, sizes, 1), strict=True):
         exact = exact & _same(x, y, EPS)
     exact &= _same(proof.multipliers, times_power(multipliers, -units.rows), 0.0)
     ray, ray_exact = _ray(proof.ray, units.rows)
