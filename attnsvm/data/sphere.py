@@ -86,6 +86,7 @@ class Prompt(Scene):
         return unit_vector(generator, 1, self.d).expand(self.n, -1).contiguous()
 
 
+@dataclass(eq=False)
 class Orthonormal(Scene):
     """Each sample's T <= d tokens are orthonormal; all labels +1.
 

