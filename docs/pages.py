@@ -64,7 +64,7 @@ def experiments_page() -> str:
 
 def claims_page() -> str:
     """Return the page of the claims with the verdicts that come with attnsvm."""
-    return rendered("md", all_claims(), read(COMMITTED))
+    return rendered("claims.md", all_claims(), read(COMMITTED))
 
 
 PAGES = {
