@@ -30,7 +30,7 @@ class LoadedSweep(Summarized):
     """The runs of one or several folders.
 
     Runs that are missing, failed or damaged are in `runs` with their state and reason. What each
-    column says: `attnsvm --columns`, docs/columns.md; the fields of the config: `attnsvm --help`.
+    column says: `attnsvm --columns`; the fields of the config: `attnsvm --help`.
 
     Attributes
     ----------

@@ -68,9 +68,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _count(text: str) -> int:
-    if (count := int(text)) < 1:
+    if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text}: must be a whole number >= 1")
-    return count
+    return int(text)
 
 
 def _verified(directory: Path, instances: int | None) -> int:

@@ -5,4 +5,4 @@ in the columns on record, so a verdict can be derived again from the records alo
 """
 
 from .claim import FAILS, HOLDS, READINGS, Claim, Runs, all_claims
-from .evidence import OTHERWISE, Evidence
+from .evidence import OTHERWISE, SIZES, Evidence

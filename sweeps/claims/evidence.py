@@ -121,6 +121,7 @@ class Evidence:
 
 
 SIZES = ("data.n", "data.T", "data.d")
+"""The fields that set the shape of instances, the number of samples first."""
 
 
 def _sized(sweep: LoadedSweep) -> pd.DataFrame:

@@ -35,18 +35,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if options.docs:
             return _write_docs(claims, options.directory)
+        if options.run and not options.claim:
+            raise ValueError("--run: must be given the names of claims")
         if not options.claim:
-            _tell(rendered("txt", claims, latest(options.directory)))
+            _tell(rendered("claims.txt", claims, latest(options.directory)))
             return 0
         chosen = _chosen(options.claim, claims)
-        if not options.run:
-            return _show(chosen, options)
     except (ValueError, RuntimeError) as error:
         sys.stderr.write(f"attnsvm-claims: {one_line(error)}\n")
         return 2
     try:
         with stopping_with_children((*SIGNALS, signal.SIGINT)):
-            return _judge(chosen, options)
+            return _judge(chosen, options) if options.run else _show(chosen, options)
     except KeyboardInterrupt as stop:
         sys.stderr.write(f"attnsvm-claims: {INTERRUPTED}\n")
         return 128 + getattr(stop, "signum", signal.SIGINT)
@@ -84,7 +84,7 @@ def _chosen(words: Sequence[str], claims: Sequence[Claim]) -> list[Claim]:
 
 def _show(claims: Sequence[Claim], options: argparse.Namespace) -> int:
     """Print what the claims say, their verdicts, and what it takes to judge them again."""
-    _tell(rendered("one", claims, latest(options.directory)))
+    _tell(rendered("claim.txt", claims, latest(options.directory)))
     for sweep in runs_of(claims):
         _tell(f"{sweep.name}: {cost_of(sweep, options.directory, options.override)}")
     _tell(f"attnsvm-claims {' '.join(options.claim)} --run   runs and judges")
@@ -109,8 +109,8 @@ def _judge(claims: Sequence[Claim], options: argparse.Namespace) -> int:
     entries = read(options.directory / FILE)
     known = [claim for claim in all_claims() if claim.name in entries]
     page = options.directory / "report.html"
-    write_atomically(page, rendered("html", known, entries).encode())
-    _tell(rendered("txt", claims, judged))
+    write_atomically(page, rendered("claims.html", known, entries).encode())
+    _tell(rendered("claims.txt", claims, judged))
     _tell(f"wrote {options.directory / FILE} and {page}")
     return int(failed > 0)
 

@@ -11,7 +11,8 @@ import pandas as pd
 from attnsvm.record import read_json, write_json
 
 from ..aggregate import read_sweep
-from ..claims import FAILS, HOLDS, OTHERWISE, Claim, Evidence
+from ..cells import word
+from ..claims import FAILS, HOLDS, OTHERWISE, SIZES, Claim, Evidence
 from ..loaded import LoadedSweep
 
 KINDS = ("fails", "never met", "undecided", "holds")
@@ -22,7 +23,7 @@ UNKNOWN = "hypotheses undecided"
 NOT_KNOWN = (UNKNOWN, NO_RECORD)
 """Why it is open whether an instance meets the hypotheses."""
 
-SIZE = {"data.n": "n", "data.T": "T", "data.d": "d", "seed": "seed"}
+SIZE = {name: word(name) for name in (*SIZES, "seed")}
 """What makes an instance smaller than another, first of all the number of samples, in words."""
 
 FILE = "verdicts.json"

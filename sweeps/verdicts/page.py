@@ -81,10 +81,12 @@ def _run(words: Sequence[str]) -> str:
 
 
 def cost_of(runs: Runs, directory: Path, overrides: Sequence[str]) -> str:
-    """Return how long the runs take that are not on record, as their dry run says."""
-    said = _finished([*command(runs, directory, overrides), "dry_run=true"])
-    estimate = re.search("about .*", said.stdout + said.stderr)
-    return estimate[0] if estimate else "no time: all are on record"
+    """Return what the dry run of some runs says of those that are not on record, and their time."""
+    finished = _finished([*command(runs, directory, overrides), "dry_run=true"])
+    if finished.returncode:
+        return finished.stderr.strip()
+    said = re.findall(r"(\d+ runs, \d+ of them pending|about .*|no estimate .*)", finished.stdout)
+    return "; ".join(said)
 
 
 FOLDER = Path("multirun/claims")
@@ -99,13 +101,14 @@ def sentence_of(claim: Claim, entries: Mapping[str, Entry]) -> str:
     return entry.verdict.sentence + changed
 
 
-def rendered(form: str, claims: Sequence[Claim], entries: Mapping[str, Entry]) -> str:
-    """Return claims with their verdicts: `txt` for the terminal, `md` for the docs, or `html`.
+def rendered(template: str, claims: Sequence[Claim], entries: Mapping[str, Entry]) -> str:
+    """Return claims with their verdicts.
 
-    The form `one` is all that is known of each claim, for the terminal.
+    In `claims.txt` for the terminal, `claims.md` for the site, or `claims.html`; `claim.txt` has
+    all that is known of each.
     """
     return render(
-        "claim.txt" if form == "one" else f"claims.{form}",
+        template,
         rows=[
             {
                 "claim": claim,

@@ -17,7 +17,7 @@ from attnsvm.sweeps.claims import FAILS, HOLDS, OTHERWISE, Claim, Evidence, Runs
 from attnsvm.sweeps.claims.claim import sources
 from attnsvm.sweeps.verdicts import main, verdict
 from attnsvm.sweeps.verdicts.derive import COMMITTED, FILE, Entry, Verdict, latest, read, write
-from attnsvm.sweeps.verdicts.page import perform, rendered, runs_of
+from attnsvm.sweeps.verdicts.page import cost_of, perform, rendered, runs_of
 from tests.command import attnsvm
 from tests.config.test_config import composed
 from tests.verify.kinds import ALL, written
@@ -210,12 +210,21 @@ def test_the_command_runs_judges_and_lists(folder, tmp_path, capsys, monkeypatch
 
 
 def test_a_name_that_is_none_and_other_runs_of_the_same_name_are_refused(capsys):
+    assert main(["--run"]) == 2
+    assert "--run: must be given the names of claims" in capsys.readouterr().err
     assert main(["svm_ranc"]) == 2
     assert "did you mean svm_rank? must be one of " in capsys.readouterr().err
     other = tiny_claim(name="two", runs=(Runs.of("tiny", "trials=1"),))
     with pytest.raises(ValueError, match="two: its runs tiny must have a name of their own"):
         runs_of([tiny_claim(), other])
     assert runs_of([tiny_claim(), tiny_claim(name="two")]) == [TINY]
+
+
+@pytest.mark.full
+def test_the_cost_of_runs_is_what_their_dry_run_says_or_why_it_cannot_run(tmp_path):
+    sweep = Runs.of("tiny", "data.d=2,3 trials=2")
+    assert "2 runs, 2 of them pending; about " in cost_of(sweep, tmp_path, ())
+    assert "optimizer.stps: unknown field" in cost_of(sweep, tmp_path, ("optimizer.stps=3",))
 
 
 def test_a_later_verdict_counts_and_a_changed_claim_is_told(tmp_path, monkeypatch):
@@ -230,8 +239,8 @@ def test_a_later_verdict_counts_and_a_changed_claim_is_told(tmp_path, monkeypatc
     write(committed, {"one": dataclasses.replace(new, at="2026-01-03T00:00:00Z")})
     assert latest(tmp_path)["one"].at == "2026-01-03T00:00:00Z"
     changed = tiny_claim(statement="another")
-    assert "the claim has changed since" in rendered("txt", [changed], {"one": new})
-    assert "the claim has changed since" not in rendered("txt", [tiny_claim()], {"one": new})
+    assert "the claim has changed since" in rendered("claims.txt", [changed], {"one": new})
+    assert "the claim has changed since" not in rendered("claims.txt", [tiny_claim()], {"one": new})
 
 
 def test_every_claim_has_a_committed_verdict_of_what_it_says_now():

@@ -47,12 +47,12 @@ def test_a_long_run_is_reproduced_on_a_sample(words, seconds, reproduced, top, t
         assert line == f"{begin}: 8 solved proved, {reproduced} 0 differ"
 
 
-def test_no_instance_is_no_number_of_them(capsys):
+@pytest.mark.parametrize("count", ["0", "-1", "x", "1.5"])
+def test_a_number_of_instances_is_a_whole_one(count, capsys):
     with pytest.raises(SystemExit):
-        command.main(["--instances", "0"])
-    assert (
-        "argument --instances/--retrain: 0: must be a whole number >= 1" in capsys.readouterr().err
-    )
+        command.main([f"--instances={count}"])
+    message = f"argument --instances/--retrain: {count}: must be a whole number >= 1"
+    assert message in capsys.readouterr().err
 
 
 def test_differences_stand_below_their_run(tmp_path, capsys):
