@@ -1,13 +1,13 @@
-"""Sweeps to be damaged: a sound one, and what one is that nothing happens to."""
+"""A sound sweep to be damaged, and the runs that are made meanwhile."""
 
 import shutil
 from pathlib import Path
 
 import pytest
 
+from attnsvm import experiment, record
 from attnsvm.config import RunConfig
-from tests.faults import configs, contents, finished, in_child, litter, states
-from tests.faults import sweep as run_sweep
+from tests.faults import parts
 from tests.record.odd import sound_sweep
 
 
@@ -24,11 +24,20 @@ def sweep(original, tmp_path) -> Path:
     return Path(shutil.copytree(original, tmp_path / "sweep"))
 
 
-@pytest.fixture(scope="package")
-def uninterrupted(tmp_path_factory) -> tuple[list[RunConfig], dict[str, bytes]]:
-    """The cells of a sweep and its tables when nothing happens to it."""
-    folder, cells = tmp_path_factory.mktemp("reference"), configs()
-    assert finished(in_child(lambda: run_sweep(folder, cells))) == 0
-    assert states(folder, cells) == ["done"] * len(cells)
-    assert not litter(folder)
-    return cells, contents(folder)
+@pytest.fixture
+def run(sweep) -> Path:
+    """The folder of its first run."""
+    return sweep / next(iter(record.read_plan(sweep).runs))
+
+
+@pytest.fixture
+def runs_made(monkeypatch) -> list[RunConfig]:
+    """The configs whose runs are made, in order; their numbers are prepared."""
+    configs: list[RunConfig] = []
+
+    def prepared_parts(config):
+        configs.append(config)
+        return parts(config)
+
+    monkeypatch.setattr(experiment, "parts", prepared_parts)
+    return configs

@@ -1,4 +1,4 @@
-"""Odd records: a sound sweep, and what someone may put in the place of one of its runs."""
+"""Odd records: a sound sweep, and what may lie in the place of one of its files."""
 
 import hashlib
 import io
@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,32 +17,36 @@ import pytest
 
 from attnsvm import record
 from attnsvm.config.identity import run_name
-from attnsvm.record import RUN_FILE
+from attnsvm.record import RUN_FILE, TABLES
 from attnsvm.record.files import checksum_of, rendered
 from attnsvm.record.folder import write
 from attnsvm.record.provenance import provenance
 from tests.faults import configs, prepared
 
 
-def sound_sweep(folder: Path, count: int = 3) -> list[str]:
-    """Write a sweep of complete runs; return the names of their folders."""
-    cells = configs(count)
-    names = [run_name(config) for config in cells]
-    for name, config in zip(names, cells, strict=True):
+def sound_sweep(folder: Path) -> None:
+    """Write a sweep of three complete runs."""
+    cells = {run_name(config): config for config in configs()}
+    for name, config in cells.items():
         (folder / name).mkdir(parents=True)
         write(folder / name, [prepared(config)], provenance(config, ["a=1"]))
-    record.write_plan(folder, {name: ["a=1"] for name in names})
-    return names
+    record.write_plan(folder, {name: ["a=1"] for name in cells})
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """Return the content of every record below a folder."""
+    paths = sorted(path for path in folder.rglob("*") if path.name in (RUN_FILE, *TABLES))
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths if path.is_file()}
 
 
 @contextmanager
 def deadline(seconds: int = 60) -> Iterator[None]:
     """Raise TimeoutError in a block that hangs."""
 
-    def text(*_: object) -> None:
+    def late(*_: object) -> None:
         raise TimeoutError
 
-    before = signal.signal(signal.SIGALRM, text)
+    before = signal.signal(signal.SIGALRM, late)
     signal.alarm(seconds)
     try:
         yield
@@ -70,15 +73,19 @@ def with_checksum(content: dict[str, Any]) -> bytes:
     return rendered({**content, "checksum": checksum_of(content)})
 
 
-def with_field(run: dict[str, Any], name: str, value: Any) -> dict[str, Any]:
-    """Return a copy of the content of a `run.json` with another value of a field, `config/head`."""
-    copy = json.loads(json.dumps(run))
-    *above, last = name.split("/")
-    place = copy
-    for part in above:
-        place = place[part]
-    place[last] = value
-    return copy
+def rewritten(run: Path, **fields: Any) -> None:
+    """Write `run.json` again with other values of fields, `config__head__lam`; None removes one."""
+    content = json.loads((run / RUN_FILE).read_text())
+    del content["checksum"]
+    for name, value in fields.items():
+        *above, last = name.split("__")
+        place = content
+        for part in above:
+            place = place[part]
+        place[last] = value
+        if value is None:
+            del place[last]
+    (run / RUN_FILE).write_bytes(with_checksum(content))
 
 
 RAW = {
@@ -101,44 +108,19 @@ PLACED: dict[str, Callable[[Path], object]] = {
 
 def place(path: Path, kind: str) -> None:
     """Put something else than a file at `path`."""
-    path.unlink(missing_ok=True)
+    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
     PLACED[kind](path)
 
 
-def remove(path: Path) -> None:
-    """Remove what lies at `path`."""
-    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+def change_table(run: Path, edit: Callable[[pa.Table], pa.Table]) -> None:
+    """Change the trials of a run, and their checksum in `run.json`."""
+    sink = io.BytesIO()
+    pq.write_table(edit(pq.read_table(run / TABLES[0])), sink)
+    replace_file(run, TABLES[0], sink.getvalue())
 
 
-def replace_file(folder: Path, name: str, content: bytes) -> None:
+def replace_file(run: Path, name: str, content: bytes) -> None:
     """Replace a file of a run, and its checksum in `run.json`."""
-    (folder / name).write_bytes(content)
-    run = record.read_json(folder / RUN_FILE)
-    files = {**run["files"], name: hashlib.sha256(content).hexdigest()}
-    record.write_json(folder / RUN_FILE, {**run, "files": files})
-
-
-def parquet(table: pa.Table) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(table, sink)
-    return sink.getvalue()
-
-
-def npz(shape: str, descr: str = "'<f8'") -> bytes:
-    """Return an archive with an array of 64 bytes whose header claims `shape`."""
-    header = f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}"
-    text = header.ljust(117) + "\n"
-    array = b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode() + bytes(64)
-    sink = io.BytesIO()
-    with zipfile.ZipFile(sink, "w") as archive:
-        archive.writestr("W.npy", array)
-    return sink.getvalue()
-
-
-ODD_ARRAYS = {
-    "larger than the file": npz("(4, 11000, 11000)"),
-    "larger than any": npz(f"({10**30},)"),
-    "pickle": npz("(1,)", "'|O'"),
-    "code": npz("(8,)", "__import__('os').abort()"),
-    "no archive": b"hello",
-}
+    (run / name).write_bytes(content)
+    stored = record.read_json(run / RUN_FILE)["files"]
+    rewritten(run, files={**stored, name: hashlib.sha256(content).hexdigest()})

@@ -19,9 +19,29 @@ from attnsvm.record.run import RUN_FILE, TABLES
 from attnsvm.record.state import NEW, run_state
 from attnsvm.sweeps.aggregate import load
 from tests.command import until
-from tests.faults import contents, die_at, finished, in_child, litter, prepared, states, sweep
+from tests.faults import (
+    configs,
+    contents,
+    die_at,
+    finished,
+    in_child,
+    litter,
+    prepared,
+    states,
+    sweep,
+)
 
-MISSING = ["lost", "missing"]
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    """The cells of a sweep and its tables when nothing happens to it."""
+    folder, cells = tmp_path_factory.mktemp("reference"), configs()
+    assert finished(in_child(lambda: sweep(folder, cells))) == 0
+    assert states(folder, cells) == ["done"] * len(cells)
+    assert not litter(folder)
+    return cells, contents(folder)
+
+
 SAMPLE = [5, pytest.param(25, marks=pytest.mark.full), pytest.param(500, marks=pytest.mark.faults)]
 
 
@@ -30,7 +50,10 @@ def check_after_a_kill(folder, cells, done_before, is_stale=False):
     # a child of the killed process may hold its lock for a moment, between fork and exec
     until(lambda: "running" not in states(folder, cells), 10)
     content = dict(zip(map(run_name, cells), states(folder, cells), strict=True))
-    assert set(content.values()) <= {"done", *(["stale", "corrupt"] if is_stale else MISSING)}
+    assert set(content.values()) <= {
+        "done",
+        *(["stale", "corrupt"] if is_stale else ["lost", "missing"]),
+    }
     for name, state in content.items():
         assert state != "corrupt" or (folder / name / NEW / RUN_FILE).exists()  # it is moved now
     done = {name for name, state in content.items() if state == "done"}

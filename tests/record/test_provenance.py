@@ -2,41 +2,27 @@
 
 import os
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from attnsvm.record import provenance
 
-git_revision = provenance.git_revision.__wrapped__  # what is asked once a process
 
-
-def git(folder, *words):
+def git(folder: Path, *words: str) -> str:
     env = os.environ | {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"}
-    who = ["-c", "user.name=a", "-c", "user.email=a@b"]
-    asked = ["git", "-C", str(folder), *who, *words]
-    return subprocess.run(asked, env=env, capture_output=True, text=True, check=True).stdout.strip()
+    command = ["git", "-C", str(folder), "-c", "user.name=a", "-c", "user.email=a@b", *words]
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
 
 
-@pytest.fixture
-def repository(tmp_path):
+def test_the_revision_is_the_commit_or_none(tmp_path, monkeypatch):
     pytest.importorskip("shutil").which("git") or pytest.skip("git is not installed")
-    folder = tmp_path / "repository"
-    (folder / "package").mkdir(parents=True)
-    (folder / "package" / "file").write_text("text")
-    git(folder, "init", "--quiet")
-    git(folder, "add", ".")
-    git(folder, "commit", "--quiet", "-m", "first")
-    return folder
-
-
-def test_the_revision_is_the_commit(repository):
-    assert git_revision(repository / "package") == git(repository, "rev-parse", "HEAD")
-
-
-def test_what_is_no_commit_is_none(repository, monkeypatch):
-    assert git_revision(repository.parent) is None  # outside of git
-    monkeypatch.setenv("PATH", str(repository))
-    assert git_revision(repository) is None
-    monkeypatch.undo()
-    (repository / ".git" / "HEAD").write_text("ref: refs/heads/unborn")
-    assert git_revision(repository) is None
+    revision = provenance.git_revision.__wrapped__  # a process reads it once
+    (inside := tmp_path / "repository/package").mkdir(parents=True)
+    assert revision(inside) is None
+    git(inside.parent, "init", "--quiet")
+    assert revision(inside) is None  # nothing is committed
+    git(inside.parent, "commit", "--quiet", "--allow-empty", "-m", "first")
+    assert revision(inside) == git(inside, "rev-parse", "HEAD").strip()
+    monkeypatch.setenv("PATH", str(inside))
+    assert revision(inside) is None  # git is not installed
