@@ -11,13 +11,12 @@ from torch import Generator
 
 from attnsvm.config import ConfigError
 from attnsvm.data import Sphere, Text, sample
-from attnsvm.data.digits import Digits, labelled_patches
-from attnsvm.data.planted import Planted
-from attnsvm.data.sphere import Orthonormal
-from attnsvm.head import Head
+from attnsvm.data.digits import labelled_patches
 from attnsvm.model import CrossAttention
 from attnsvm.selection import optimal_tokens
 from attnsvm.theory.token_graph import priority_graphs
+from attnsvm.training import train
+from tests.quick import quick
 
 pytestmark = pytest.mark.processors
 
@@ -46,15 +45,6 @@ def near_tokens(generator):
     return X.double()
 
 
-def far_tokens(generator):
-    return (0.3 * normal(generator, 2, 3, 2) + torch.stack([SHIFT, -SHIFT])[:, None]).double()
-
-
-def of_relu(generator):
-    V = normal(generator, 4, 4)
-    return (V / V.norm()).double()
-
-
 def sphere(g):
     return {"v": unit(g, 4), "Y": signs(g, 2), "X": unit(g, 2, 3, 4), "Z": unit(g, 2, 4)}
 
@@ -62,7 +52,7 @@ def sphere(g):
 DRAWS = {
     "data=sphere seed=7": sphere,
     "data=sphere seed=8 head=relu": lambda g: {
-        "V": of_relu(g),
+        "V": unit(g, 16).view(4, 4),
         "X": unit(g, 2, 3, 4),
         "Y": signs(g, 2),
         "Z": unit(g, 2, 4),
@@ -81,7 +71,11 @@ DRAWS = {
         "Z": unit(g, 2, 4),
         "Y": ONES,
     },
-    "data=paths_far seed=1": lambda g: {"v": unit(g, 2), "X": far_tokens(g), "Z": unit(g, 2, 2)},
+    "data=paths_far seed=1": lambda g: {
+        "v": unit(g, 2),
+        "X": (0.3 * normal(g, 2, 3, 2) + torch.stack([SHIFT, -SHIFT])[:, None]).double(),
+        "Z": unit(g, 2, 2),
+    },
     "data=paths_near seed=3": lambda g: {"v": unit(g, 2), "X": near_tokens(g), "Z": unit(g, 2, 2)},
 }
 
@@ -128,6 +122,33 @@ def test_a_planted_token_has_the_score_and_resembles_the_query():
     assert (counts > 100).all()
 
 
+SHARES = {
+    ("w", 8): (0.444, 0.069, 0.179),
+    ("kq", 8): (0.636, 0.040, 0.181),
+    ("w", 32): (0.420, 0.070, 0.178),
+    ("kq", 32): (0.613, 0.042, 0.177),
+}
+"""Of new samples at their relevant token without a signal: Y (W z)_1 > 0, < 0; left out."""
+
+
+@pytest.mark.parametrize("case", quick(*SHARES))
+def test_what_exceeds_chance_without_a_signal_is_the_relevant_tokens_part_along_the_head(case):
+    """As sweep=generalisation trains; only the relevant token has a first entry, 0.5 Y."""
+    rule, n = case
+    options = {"signal": 0.0, "n": n, "T": 5, "d": 10, "held_out": 200, "trials": 50}
+    batch = sample("planted", **options)
+    W = train(batch, rule, init="small", growth=0.05, steps=2000).W
+    held_out, moved = batch.held_out, batch.held_out.Z @ W.mT
+    along, relevant = held_out.Y * moved[..., 0], held_out.scores().argmax(-1)
+    attended, without = (
+        (X @ V[..., None])[..., 0].argmax(-1) == relevant
+        for X, V in ((held_out.X, moved), (held_out.X[..., 1:], moved[..., 1:]))
+    )
+    hits = attended[along > 0], attended[along < 0], without
+    shares = [hit.double().mean().item() for hit in hits]
+    assert shares == pytest.approx(SHARES[case], abs=1e-3)
+
+
 def test_held_out_samples_change_nothing_and_follow_the_others():
     size = {"n": 3, "T": 4, "d": 5, "trials": 2}
     alone, more = sample("planted", **size), sample("planted", **size, held_out=7)
@@ -141,12 +162,11 @@ def test_held_out_samples_change_nothing_and_follow_the_others():
 
 @pytest.mark.parametrize(("T", "d"), [(3, 3), (3, 5), (1, 4)])
 def test_orthonormal_tokens(T, d):
-    batch = sample("orthonormal", n=2, T=T, d=d, trials=3, head="quadratic", lam=0.2)
-    gram = batch.X @ batch.X.mT
-    torch.testing.assert_close(gram, torch.eye(T).double().expand_as(gram), atol=1e-6, rtol=0)
-    assert batch.Y.eq(1).all()
-    assert sample("orthonormal", n=2, T=T, d=d, trials=2, model="sequence").Y.eq(1).all()
-    assert batch.head.lam == 0.2
+    for model in ("cross_attention", "sequence"):
+        batch = sample("orthonormal", n=2, T=T, d=d, trials=3, model=model)
+        gram = batch.X @ batch.X.mT
+        torch.testing.assert_close(gram, torch.eye(T).double().expand_as(gram), atol=1e-6, rtol=0)
+        assert batch.Y.eq(1).all()
 
 
 def test_windows_of_a_text_have_their_next_word(tmp_path):
@@ -168,15 +188,6 @@ def test_windows_of_a_text_have_their_next_word(tmp_path):
     (tmp_path / "text").write_bytes(b"\xff")
     with pytest.raises(ConfigError, match=r"text: .*codec can't.*must be a text file, UTF-8"):
         sample("text", **size)
-
-
-class Cubic(Head):
-    def draw(self, generator, d):
-        return {"v": torch.ones(d, dtype=torch.float64)}
-
-    def value(self, o, parameters):
-        v = parameters["v"]
-        return (o * v.reshape(len(v), *[1] * (o.ndim - 2), -1)).sum(-1) ** 3
 
 
 REFUSED = {
@@ -212,19 +223,6 @@ def test_bad_options_are_named(typed):
         sample(**OmegaConf.from_dotlist(typed.split()))
 
 
-WRONG = {
-    "data.d=2: must be >= 3": lambda: Planted(n=2, T=3, d=2),
-    "data.T=4: must be <= d=3": lambda: Orthonormal(2, 4, 3),
-    "data.negative=3: must be different": lambda: Digits(n=2, positive=3, negative=3),
-}
-
-
-@pytest.mark.parametrize("message", WRONG)
-def test_fields_that_cannot_be_are_refused_in_python_too(message):
-    with pytest.raises(ConfigError, match=message):
-        WRONG[message]()
-
-
 MASK = np.ones((5, 2, 3))
 
 
@@ -243,13 +241,11 @@ def written(tmp_path, arrays):
 def test_file_holds_the_instances(tmp_path, arrays):
     mask, v = np.ones((5, 2, 3), dtype=bool), np.ones((5, 4))
     mask[0, 0, 1] = False
-    path = written(tmp_path, {**arrays, "mask": mask, "v": v})
-    batch = sample("file", path=path, trials=3, seed=8)
-    assert batch.B == 3
-    np.testing.assert_array_equal(batch.X, arrays["X"][:3])
-    np.testing.assert_array_equal(batch.Y, arrays["Y"][:3])
-    np.testing.assert_array_equal(batch.mask, mask[:3])
-    np.testing.assert_array_equal(batch.head_parameters["v"], v[:3])
+    arrays |= {"mask": mask, "v": v}
+    batch = sample("file", path=written(tmp_path, arrays), trials=3, seed=8)
+    stored = {name: getattr(batch, name) for name in ("X", "Y", "Z", "mask")}
+    for name, array in (stored | batch.head_parameters).items():
+        np.testing.assert_array_equal(array, arrays[name][:3])
     assert batch.seeds.tolist() == [8, 9, 10]
 
 
@@ -318,13 +314,9 @@ def test_missing_and_broken_files_are_named(tmp_path):
 
 
 def test_objects_are_taken_as_they_are():
-    """A head of one's own beside named data; and named ones beside a source of one's own."""
-    batch = sample("sphere", head=Cubic(), n=2, T=3, d=4, trials=5)
-    named = sample("sphere", n=2, T=3, d=4, trials=5)
-    expected = batch.Y[..., None] * batch.X.sum(-1) ** 3
-    torch.testing.assert_close(batch.scores(), expected)
+    """A source and a model of one's own beside a named head."""
     own = sample(Sphere(n=2, T=3, d=4), model=CrossAttention(), trials=5)
-    assert own.X.equal(named.X)
+    assert own.X.equal(sample("sphere", n=2, T=3, d=4, trials=5).X)
     with pytest.raises(ConfigError, match="d: must be a field of head=linear or model=cross"):
         sample(Sphere(n=2, T=3, d=4), d=4)
 

@@ -1,5 +1,7 @@
 """`data=file` with token ids and their next tokens."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,6 @@ import torch
 from attnsvm.config import ConfigError
 from attnsvm.data import sample
 from attnsvm.head import RowScores, Vocabulary
-from attnsvm.problem import ProblemBatch
 
 K = 5
 EMBEDDINGS = np.random.default_rng(0).normal(size=(K, 7))
@@ -19,28 +20,25 @@ def of_ids(tmp_path, head="linear", **changed):
     return sample("file", head=head, path=str(tmp_path / "ids.npz"), seed=8)
 
 
-@pytest.mark.parametrize("head", [RowScores(), Vocabulary()])
-def test_token_ids_are_the_arrays_of_their_embeddings(tmp_path, head):
+@pytest.mark.parametrize("option", ["linear", "vocabulary"])
+def test_token_ids_are_the_arrays_of_their_embeddings(tmp_path, option):
     """The query is the last admissible token, and ids of the others may be anything."""
-    ids, mask = IDS["ids"].copy(), np.array([[1, 1, 1], [1, 1, 0]])
-    ids[1, 2] = -1
-    inverse, y = np.linalg.pinv(EMBEDDINGS).T, IDS["next"]
-    option = "vocabulary" if isinstance(head, Vocabulary) else "linear"
-    for C, more in ((inverse, {}), (EMBEDDINGS, {"C": EMBEDDINGS})):
+    mask, ids = np.array([[1, 1, 1], [1, 1, 0]], bool), [[0, 1, 4], [4, 2, -1]]
+    X, y = torch.from_numpy(EMBEDDINGS[[[0, 1, 4], [4, 2, 0]]])[None], IDS["next"]
+    for C, more in ((np.linalg.pinv(EMBEDDINGS).T, {}), (EMBEDDINGS, {"C": EMBEDDINGS})):
         batch = of_ids(tmp_path, option, ids=ids, mask=mask, E=EMBEDDINGS, **more)
-        X = torch.from_numpy(EMBEDDINGS[[[0, 1, 4], [4, 2, 0]]])[None]
-        C, Z = torch.tensor(C), torch.from_numpy(EMBEDDINGS[[4, 2]])[None]
-        Y, admissible = torch.ones(1, 2).double(), torch.from_numpy(mask).bool()[None]
-        parameters = head.of_labels(C, torch.from_numpy(y)[None])
-        must = ProblemBatch(X, Z, Y, admissible, head, parameters, torch.tensor([8]))
+        assert batch.X.equal(X)
+        assert batch.Z[0].equal(torch.stack([X[0, 0, 2], X[0, 1, 1]]))
+        assert batch.mask.equal(torch.from_numpy(mask)[None])
+        assert (batch.Y.tolist(), batch.seeds.tolist()) == ([[1.0, 1.0]], [8])
+        head = {"linear": RowScores(), "vocabulary": Vocabulary()}[option]
         assert type(batch.head) is type(head)
-        for name in ("X", "Z", "Y", "mask", "seeds"):
-            assert getattr(batch, name).equal(getattr(must, name)), name
-        torch.testing.assert_close(batch.scores(), must.scores(), rtol=1e-13, atol=1e-15)
-    two = of_ids(
-        tmp_path, ids=np.stack([ids] * 2), next=np.stack([y] * 2), mask=np.stack([mask] * 2)
-    )
-    assert two.X[1].equal(torch.from_numpy(np.eye(K)[[[0, 1, 4], [4, 2, 0]]]))  # without E
+        rows = head.of_labels(torch.tensor(C), torch.from_numpy(y)[None])
+        expected = dataclasses.replace(batch, head=head, head_parameters=rows).scores()
+        torch.testing.assert_close(batch.scores(), expected, rtol=1e-13, atol=1e-15)
+    twice = {name: np.stack([part] * 2) for name, part in {**IDS, "mask": mask}.items()}
+    two = of_ids(tmp_path, **twice)
+    assert two.X[1].equal(torch.eye(K).double()[torch.tensor([[0, 1, 4], [4, 2, 0]])])  # without E
 
 
 WIDE = [[1.0, 0, 0], [0, 1, 0], [0, 0, 1], [1, 2, 3], [3, 2, 2]]

@@ -65,7 +65,7 @@ def test_queries_have_a_choice_without_what_is_left_out(sinks):
 REFUSED = {
     "at_layer=2": "data.at_layer=2: must be <= 1",
     "at_head=3": "data.at_head=3: must be <= 2",
-    "n=1000": "data.n=1000: must be <= 299, the sentences of the text of attnsvm",
+    "n=1000": "data.n=1000: must be <= 299",
     "T=17": "data.T=17: must be <= 16",
     "T=14": "data.T=14: must be less",
     "text=nowhere.txt": "must be a text file, UTF-8",
@@ -82,7 +82,7 @@ def test_what_is_not_there_is_refused(typed):
         drawn(**OmegaConf.from_dotlist(typed.split()))
 
 
-def test_other_heads_and_models_are_refused():
+def test_other_heads_models_and_options_are_refused():
     for head, model in (
         (Relu(), CrossAttention()),
         (Linear(train=True), CrossAttention()),
@@ -92,15 +92,11 @@ def test_other_heads_and_models_are_refused():
             data().sample(head, model, 1, 0)
     for typed, message in (
         ("optimizer.init=pretrained", "optimizer.init=pretrained: data must be pretrained"),
-        ("data=pretrained data.T=1", "data.T=1: must be"),
         ("data=pretrained data.T=2 data.sinks=false", "data.T=2: must be >= 3"),
-        ("data=pretrained data.control=no", "data.control=no: "),
-        ("data=pretrained data.scores=model", r"scores.*attended \| loss"),
+        ("probe=[other_heads]", "data must be pretrained"),
     ):
         with pytest.raises(ConfigError, match=message):
-            composed(typed)
-    with pytest.raises(ConfigError, match="data must be pretrained"):
-        experiment.check(composed("probe=[other_heads]"))
+            experiment.check(composed(typed))
     with pytest.raises(ConfigError, match="data must be pretrained, with weights"):
         attnsvm.train(attnsvm.sample("sphere", trials=2), init="pretrained")
 
@@ -142,15 +138,16 @@ def test_a_run_measures_the_head_as_it_is(record):
     torch.testing.assert_close(values(trials["entropy_mean"]), entropy)
 
 
-def test_a_record_is_proved_and_every_forged_column_is_refused(record, tmp_path):
-    """Risk and convergence follow from scores that are derived from the model's files."""
+def test_a_record_is_proved_whatever_the_signs_of_the_basis(record, tmp_path):
+    """Another machine may find rows of the other sign: their inner products are the model's."""
     genuine = written(tmp_path / "genuine", run_of_tiny(), record)
-    proof = prove(genuine)
-    assert proof == RunProof(3, Counter(solved=6), reproduced=3)
+    assert prove(genuine) == RunProof(3, Counter(solved=6), reproduced=3)
     forged = Forgery.of(genuine)
-    columns = forged.everywhere()
-    differences = prove(forged.written(tmp_path / "forged")).differences
-    assert {why.split(" is ")[0] for _, why in differences} >= set(columns)
+    for name in ("X", "trained_W", "frobenius_W", "nuclear_W"):
+        forged.arrays[name] = -forged.arrays[name]
+    assert refusal(forged.written(tmp_path / "turned")) == ""
+    forged.arrays["X"][0, 0] += 1e-3
+    assert refusal(forged.written(tmp_path / "moved"))
 
 
 def test_the_signature_is_that_of_the_content(tmp_path):
@@ -161,35 +158,20 @@ def test_the_signature_is_that_of_the_content(tmp_path):
     assert signature(config[0]) != signature(config[1])
 
 
-GEN_SVM = "selection=multi selection.attended=0.25 selection.negligible=0.25"
-
-
-def test_any_basis_of_the_rows_is_right(record, tmp_path):
-    """Another machine may find rows of the other sign: their inner products are the model's."""
-    forged = Forgery.of(written(tmp_path / "genuine", run_of_tiny(), record))
-    forged.arrays["X"] = -forged.arrays["X"]
-    for name in ("trained_W", "frobenius_W", "nuclear_W"):
-        forged.arrays[name] = -forged.arrays[name]
-    assert refusal(forged.written(tmp_path / "turned")) == ""
-
-
 def test_other_heads_are_measured_without_what_the_attended_tokens_fix():
     """With selection=multi: against the projection of each head by its definition."""
-    measured = experiment.run(run_of_tiny(GEN_SVM, "trials=2"))
+    words = "selection=multi selection.attended=0.25 selection.negligible=0.25 trials=2"
+    measured = experiment.run(run_of_tiny(words))
     W, at = drawn(2, at_head=0).weights.numpy(), measured.solutions
     for b in range(2):
         parts = [
             np.outer(x - X[inside][0], z).ravel()
             for X, z, inside in zip(at["X"][b], at["Z"][b], at["attended"][b], strict=True)
-            for x in X[inside][1:]
+            for x in X[inside]
         ]
         others = W[b, 1:].reshape(2, -1)
-        if parts:
-            E = np.linalg.svd(np.array(parts), full_matrices=False)
-            E = E[2][E[1] > 1e-10 * E[1][0]]
-            others = others - others @ E.T @ E
+        others = others - others @ np.linalg.pinv(parts, 1e-10) @ parts
         mm = at["frobenius_W"][b].ravel()
         correlations = others @ mm / np.linalg.norm(others, axis=1) / np.linalg.norm(mm)
         value = measured.trials["other_heads_frobenius"][b]
         assert value == pytest.approx(correlations.mean(), abs=1e-9)
-    assert any(len(a) for a in at["attended"])

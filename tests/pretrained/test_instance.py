@@ -6,12 +6,13 @@ import pytest
 import torch
 
 import attnsvm
-from attnsvm.data.pretrained import CONTROLS, AttentionLayer, restricted
+from attnsvm.data.pretrained import AttentionLayer, restricted
 from attnsvm.data.pretrained.layer import same_spectrum, with_one
 from tests.kkt import normal
 
 N, T, D, HEADS, M = 4, 4, 30, 3, 5
 AT, QUERY = torch.arange(N), torch.tensor([3, 1, 2, 3])
+PAIRS = [*itertools.combinations(range(T), 2)]
 
 
 def layer(causal: bool = False) -> AttentionLayer:
@@ -68,16 +69,8 @@ def test_heads_have_their_attention_scores_and_svms_and_the_smallest_weights(cau
         torch.testing.assert_close(*pair, rtol=1e-4, atol=1e-6)
 
 
-def controlled(name, seed=0):
-    return restricted(layer(), QUERY, name, torch.Generator().manual_seed(seed))
-
-
-@pytest.mark.parametrize("name", CONTROLS[1:])
-def test_controls_are_seeded_and_differ_from_the_head(name):
-    control, same = controlled(name), controlled(name)
-    assert all(getattr(control, part).equal(getattr(same, part)) for part in ("X", "Z", "W"))
-    assert any(not control.W.equal(controlled(name, seed).W) for seed in range(1, 5))
-    assert not torch.allclose(attention(control, control.W), layer().log_attention()[AT, :, QUERY])
+def controlled(name):
+    return restricted(layer(), QUERY, name, torch.Generator().manual_seed(0))
 
 
 def test_the_spectrum_control_has_the_singular_values_and_the_instance_of_the_head():
@@ -102,12 +95,9 @@ def test_the_queries_control_gives_every_sample_the_query_of_another():
 
 def test_the_tokens_control_keeps_the_tokens_at_their_places():
     """Rows at places t and u of a sample: those of two sequences, at the same places."""
-    whole, control = layer(), controlled("tokens")
-    moved = 0
-    for t, u in itertools.combinations(range(T), 2):
-        apart = torch.cdist(whole.X[:, t], whole.X[:, u])
-        here = (control.X[:, t] - control.X[:, u]).norm(dim=-1)
-        near = (apart - here[:, None, None]).abs()
-        assert (near.flatten(1).amin(1) < 1e-9).all()
-        moved += int((near[AT, AT, AT] > 1e-9).sum())
-    assert moved
+    X, control = layer().X, controlled("tokens").X
+    apart = torch.stack([torch.cdist(X[:, t], X[:, u]) for t, u in PAIRS])
+    here = torch.stack([(control[:, t] - control[:, u]).norm(dim=-1) for t, u in PAIRS])
+    near = (apart[:, None] - here[..., None, None]).abs() < 1e-9
+    assert near.flatten(2).any(2).all()
+    assert not near[:, AT, AT, AT].all()

@@ -30,19 +30,13 @@ def snapshot(W, batch=None, **changed):
 
 
 def test_ranks_in_closed_form():
-    W = torch.stack(
-        [
-            torch.diag(torch.tensor(s).double())
-            for s in ([2.0, 2.0, 2.0], [4.0, 0.0, 0.0], [1.0, 0.5, 0.01], [0.0, 0.0, 0.0])
-        ]
-    )
-    rotated = torch.linalg.qr(normal(3, 3)).Q @ W
-    for matrices in (W, rotated, 1e200 * W, 1e-200 * W):
-        measured = probes.Rank(threshold=0.1).measure(snapshot(matrices))
-        assert measured["effective"][:3].tolist() == [3, 1, 2]
-        torch.testing.assert_close(measured["stable"][:3], torch.tensor([3, 1, 1.2501]).double())
-        assert measured["effective"][3].isnan()
-        assert measured["stable"][3].isnan()
+    spectra = [[2.0, 2, 2], [4, 0, 0], [1, 0.5, 0.01], [0, 0, 0]]
+    W = torch.linalg.qr(normal(3, 3)).Q @ torch.tensor(spectra).double().diag_embed()
+    for scale in (1, 1e200, 1e-200):
+        measured = probes.Rank(threshold=0.1).measure(snapshot(scale * W))
+        assert measured["effective"].tolist() == pytest.approx([3, 1, 2, math.nan], nan_ok=True)
+        stable = pytest.approx([3, 1, 1.2501, math.nan], nan_ok=True)
+        assert measured["stable"].tolist() == stable
     assert probes.Rank(threshold=0.001).measure(snapshot(W))["effective"][2] == 3
 
 
@@ -93,34 +87,22 @@ def test_attention_to_components_in_closed_form():
 def test_distance_in_closed_form(tmp_path):
     np.save(tmp_path / "M.npy", np.diag([1.0, 0.0]))
     rows = [[3.0, 0, 0, 0], [0, 0, 0, 5], [-1, 0, 0, 0], [1, 0, 0, 1], [0, 0, 0, 0]]
-    W = torch.tensor(rows).reshape(5, 2, 2)
     probe = probes.Distance(str(tmp_path / "M.npy"))
-    probe.check(2)
-    measured = probe.measure(snapshot(W))["direction"]
-    expected = [0, math.sqrt(2), 2, math.sqrt(2 - math.sqrt(2))]
-    torch.testing.assert_close(measured[:4], torch.tensor(expected).double())
-    assert measured[4].isnan()
-    with pytest.raises(ConfigError, match=r"shape \(2, 2\); must be \(3, 3\)"):
-        probe.check(3)
+    measured = probe.measure(snapshot(torch.tensor(rows).reshape(5, 2, 2)))["direction"]
+    expected = [0, math.sqrt(2), 2, math.sqrt(2 - math.sqrt(2)), math.nan]
+    assert measured.tolist() == pytest.approx(expected, nan_ok=True)
 
 
-ARRAYS = {
-    "nan": np.full((2, 2), np.nan),
-    "zero": np.zeros((2, 2)),
-    "vector": np.ones(3),
-    "words": np.array([["a"]]),
-    "missing": None,
-}
+MATRICES = [np.full((2, 2), np.nan), np.zeros((2, 2)), np.ones(3), np.array([["a"]]), np.eye(3)]
 
 
-@pytest.mark.parametrize("what", ARRAYS)
-def test_files_that_hold_no_matrix_are_refused(what, tmp_path):
+@pytest.mark.parametrize("M", MATRICES, ids=["nan", "zero", "vector", "words", "of other d"])
+def test_files_that_hold_no_matrix_are_refused(M, tmp_path):
     """Files that cannot be read safely are those of `tests/record`."""
-    path = tmp_path / "M.npy"
-    if ARRAYS[what] is not None:
-        np.save(path, ARRAYS[what])
-    with pytest.raises(ConfigError, match=r"probe\.distance\.path=.*must be a"):
-        probes.Distance(str(path)).check(2)
+    np.save(tmp_path / "M.npy", M)
+    for name in ("M.npy", "missing.npy"):
+        with pytest.raises(ConfigError, match=r"probe\.distance\.path=.*must be"):
+            probes.Distance(str(tmp_path / name)).check(2)
 
 
 def test_balance_in_closed_form():
@@ -128,12 +110,11 @@ def test_balance_in_closed_form():
     Q = torch.linalg.qr(normal(4, 4, seed=1)).Q @ K  # Q^T Q = K^T K
     Q[1] *= 2  # ||K^T K - 4 K^T K|| / (2 ||K||^2)
     K[2] = 0
+    size = float((K[1].T @ K[1]).norm() / K[1].norm() ** 2)
     for scale in (1, 1e120):
-        factors = {"K": scale * K, "Q": scale * Q}
-        gap = probes.Balance().measure(snapshot(K @ Q.mT, **factors))["gap"]
-        size = (K[1].T @ K[1]).norm() / K[1].norm() ** 2
-        torch.testing.assert_close(gap[:2], torch.stack([0 * size, 1.5 * size]))
-        assert gap[2].isnan()
+        state = snapshot(K @ Q.mT, K=scale * K, Q=scale * Q)
+        gap = probes.Balance().measure(state)["gap"].tolist()
+        assert gap == pytest.approx([0, 1.5 * size, math.nan], nan_ok=True)
 
 
 def exact_log_excess(batch, W, selected, loss):
@@ -172,31 +153,23 @@ def test_the_excess_risk_is_exact_far_below_the_rounding_of_the_risk(loss):
 
 
 def test_the_excess_risk_needs_a_linear_head_and_other_tokens():
-    batch = attnsvm.sample(head=Quadratic(0.3), n=2, T=3, d=4, trials=3)
-    assert probes.ExcessRisk().measure(snapshot(normal(3, 4, 4), batch))["log"].isnan().all()
-    single = attnsvm.sample(n=2, T=1, d=4, trials=3)
-    assert probes.ExcessRisk().measure(snapshot(normal(3, 4, 4), single))["log"].isnan().all()
-
-
-class Wrong(probes.Probe):
-    def __init__(self, value):
-        self.value = value
-
-    def measure(self, snapshot):
-        return self.value
+    for options in ({"head": Quadratic(0.3), "T": 3}, {"T": 1}):
+        batch = attnsvm.sample(n=2, d=4, trials=3, **options)
+        assert probes.ExcessRisk().measure(snapshot(normal(3, 4, 4), batch))["log"].isnan().all()
 
 
 @pytest.mark.parametrize(
     ("value", "message"),
     [
         ({}, r"measured \[\]; must be \['mean'\]"),
-        ({"mean": torch.zeros(3, 1)}, "has shape and type"),
+        ({"mean": torch.zeros(3, 1).double()}, "has shape and type"),
         ({"mean": torch.zeros(3)}, r"must be \(3,\) torch.float64"),
     ],
 )
 def test_a_probe_that_returns_something_else_is_an_error(value, message):
+    wrong = type("Wrong", (probes.Probe,), {"measure": lambda *_: value})
     with pytest.raises(ValueError, match=message):
-        probes.measured(Wrong(value), ["mean"], snapshot(normal(3, 4, 4)))
+        probes.measured(wrong(), ["mean"], snapshot(normal(3, 4, 4)))
 
 
 @pytest.mark.parametrize("norm", ["frobenius", "nuclear"])

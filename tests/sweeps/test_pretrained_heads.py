@@ -1,5 +1,6 @@
 """The table of leaning heads against the definition, on made-up correlations."""
 
+import itertools
 from types import SimpleNamespace
 
 import numpy as np
@@ -19,37 +20,30 @@ ABOVE = {"none": 0.3, "spectrum": 0.1, "queries": 0.2, "tokens": 0.15}
 """Correlation of head 0 and its controls; head 1 correlates as its control `queries` does."""
 
 
+FIXED = {
+    "run": "r",
+    "data.at_layer": 2,
+    "status": "ok",
+    "reason": "",
+    "frobenius_status": "solved",
+    "nuclear_status": "undecided",
+    "other_heads_frobenius": 0.05,
+    "other_heads_nuclear": 0.05,
+}
+MEASURED = (
+    "frobenius_rank nuclear_rank frobenius_margin_gap nuclear_margin_gap entropy_mean "
+    "rank_effective rank_stable"
+)
+
+
 def trials(seeds=6):
     rows = []
-    for head in (0, 1):
-        for control, value in ABOVE.items():
-            value = 0.2 if head and control == "none" else value
-            for seed in range(seeds):
-                correlation = value + 0.002 * RNG.normal()
-                rows.append(
-                    {
-                        "run": "r",
-                        "seed": seed,
-                        "data.at_layer": 2,
-                        "data.at_head": head,
-                        "data.control": control,
-                        "status": "ok",
-                        "reason": "",
-                        "frobenius_status": "solved",
-                        "nuclear_status": "undecided",
-                        "one_minus_corr_frobenius": 1 - correlation,
-                        "one_minus_corr_nuclear": 1 - correlation,
-                        "other_heads_frobenius": 0.05,
-                        "other_heads_nuclear": 0.05,
-                        "frobenius_rank": 3,
-                        "nuclear_rank": 1,
-                        "frobenius_margin_gap": 0.5,
-                        "nuclear_margin_gap": 0.5,
-                        "entropy_mean": 1.0,
-                        "rank_effective": 3.0,
-                        "rank_stable": 2.0,
-                    }
-                )
+    for head, control, seed in itertools.product((0, 1), ABOVE, range(seeds)):
+        correlation = 0.2 if head and control == "none" else ABOVE[control]
+        correlation += 0.002 * RNG.normal()
+        row = {"seed": seed, "data.at_head": head, "data.control": control}
+        row |= {f"one_minus_corr_{norm}": 1 - correlation for norm in ("frobenius", "nuclear")}
+        rows.append(FIXED | dict.fromkeys(MEASURED.split(), 1.0) | row)
     return pd.DataFrame(rows)
 
 
@@ -67,20 +61,21 @@ def tables():
     return tables_of(trials())
 
 
+def of_frobenius(tables, name):
+    return tables[name][tables[name]["svm_norm"] == "frobenius"]
+
+
 def test_a_head_leans_if_it_is_above_all_four_controls(tables):
     """Its p-value is the largest of the four, adjusted over the heads."""
-    heads = tables["pretrained_heads"]
-    heads = heads[heads["svm_norm"] == "frobenius"].set_index("data.at_head")
+    heads = of_frobenius(tables, "pretrained_heads").set_index("data.at_head")
     assert heads["null"].tolist() == ["queries", "queries"]
-    assert heads.loc[0, "lean"] == pytest.approx(0.1, abs=0.005)
-    assert heads.loc[1, "lean"] == pytest.approx(0.0, abs=0.005)
+    assert heads["lean"].tolist() == pytest.approx([0.1, 0.0], abs=0.005)
     assert heads["leans"].tolist() == [True, False]
     assert (heads["low"] < heads["lean"]).all()
     assert heads.loc[0, "low"] > 0.09
     assert heads.loc[1, "low"] < 0 < heads.loc[1, "high"]
     assert heads.loc[0, "correlation"] == pytest.approx(0.3, abs=0.005)
-    controls = tables["pretrained_heads_controls"]
-    controls = controls[controls["svm_norm"] == "frobenius"]
+    controls = of_frobenius(tables, "pretrained_heads_controls")
     largest = controls.groupby("data.at_head")["p_value"].max()
     np.testing.assert_array_equal(heads["p_value"], largest)
     assert heads.loc[0, "adjusted"] == pytest.approx(2 * largest[0])
@@ -160,18 +155,13 @@ def test_what_is_left_of_a_head_without_its_finite_part_is_its_projection(inside
     fin, mm = attnsvm.solve_gen_svm(*instance(noise, inside))
     W = fin.W + sign * mm.W / np.linalg.norm(mm.W) + 0.05 * noise
     fin = attnsvm.solve_gen_svm(*instance(W, inside))[0]
-    trials = pd.DataFrame(
-        [
-            {
-                "one_minus_corr_frobenius": 1 - float(attnsvm.correlation(W, mm.W)),
-                "one_minus_corr_svmeq": 1 - float(attnsvm.correlation(W, svmeq(W, fin.W, mm.W))),
-            }
-        ]
-    )
+    others = {"frobenius": mm.W, "svmeq": svmeq(W, fin.W, mm.W)}
+    correlations = {name: float(attnsvm.correlation(W, V)) for name, V in others.items()}
+    trials = pd.DataFrame({f"one_minus_corr_{k}": [1 - c] for k, c in correlations.items()})
     share = pretrained_heads.share_of_finite_part(trials)[0]
     assert share == pytest.approx(np.square(fin.W).sum() / np.square(W).sum(), abs=1e-9)
     left = restoring(mm.problem)(torch.from_numpy(W)[None])[0].numpy()
-    own = (1 - trials["one_minus_corr_frobenius"][0]) / np.sqrt(1 - share)
+    own = correlations["frobenius"] / np.sqrt(1 - share)
     assert own == pytest.approx(float(attnsvm.correlation(left, mm.W)), abs=1e-7)
     assert np.sign(own) == sign
 
@@ -179,36 +169,24 @@ def test_what_is_left_of_a_head_without_its_finite_part_is_its_projection(inside
 def test_shares_of_optimal_tokens_are_compared_on_the_same_sentences():
     """A sample has one difference, the mean over its heads; what lacks a number is counted."""
     some = trials(seeds=3)
+    control, own = some["data.control"], some["data.control"] == "none"
     share = {"none": 0.5, "spectrum": 0.25, "queries": 0.5, "tokens": 0.75}
-    values = some["data.control"].map(share) + 0.1 * some["seed"] * (some["data.control"] == "none")
+    chance = {"none": 0.125, "spectrum": 0.25, "queries": 0.5, "tokens": 1.0}
+    values = control.map(share) + 0.1 * some["seed"] * own
     values[(some["data.at_head"] == 1) & (some["seed"] == 2)] = np.nan
-    chance = some["data.control"].map(
-        {"none": 0.125, "spectrum": 0.25, "queries": 0.5, "tokens": 1.0}
-    )
-    some = some.assign(optimality_best=values, optimality_best_chance=chance)
-    both = pd.concat(
-        [
-            some.assign(**{"selection.tokens": "top"}),
-            some.assign(**{"selection.tokens": "multi"}, optimality_best=0.0),
-        ]
-    )
-    optimality = tables_of(both, CellAxes((*AXES.names, "selection.tokens")))
-    optimality = optimality["pretrained_heads_optimality"].set_index("data.control")
-    assert optimality["quantity"].unique().tolist() == ["best token"]
-    assert optimality["instances"].tolist() == [5] * 3
-    assert optimality["left_out"].tolist() == [1] * 3
-    assert optimality["samples"].tolist() == [3] * 3
-    np.testing.assert_allclose(optimality.loc["spectrum", "difference"], 0.35)
-    np.testing.assert_allclose(optimality.loc["tokens", "difference"], -0.15)
+    some["optimality_best_chance"] = control.map(chance)
+    top = some.assign(**{"selection.tokens": "top"}, optimality_best=values)
+    multi = some.assign(**{"selection.tokens": "multi"}, optimality_best=0.0)
+    axes = CellAxes((*AXES.names, "selection.tokens"))
+    table = tables_of(pd.concat([top, multi]), axes)["pretrained_heads_optimality"]
+    table = table.set_index("data.control")
+    counted = {"quantity": "best token", "instances": 5, "left_out": 1, "samples": 3}
+    for name, value in (counted | {"chance": 0.125}).items():
+        assert table[name].tolist() == [value] * 3
+    differences = table.loc[["spectrum", "queries", "tokens"], "difference"]
+    np.testing.assert_allclose(differences, [0.35, 0.1, -0.15])
     half = 4.302652729749462 * 0.1 / np.sqrt(3)  # Student's t, 2 degrees of freedom, 95 %
-    np.testing.assert_allclose(optimality.loc["queries", ["low", "high"]], [0.1 - half, 0.1 + half])
-    np.testing.assert_allclose(
-        optimality.loc["queries", "share"], (0.5 + 0.5 + 0.6 + 0.6 + 0.7) / 5
-    )
-    np.testing.assert_allclose(optimality.loc["queries", "share_of_control"], 0.5)
-    assert optimality["chance"].tolist() == [0.125] * 3
-    assert optimality["chance_of_control"].to_dict() == {
-        "spectrum": 0.25,
-        "queries": 0.5,
-        "tokens": 1.0,
-    }
+    queries = table.loc["queries", ["low", "high", "share", "share_of_control"]].tolist()
+    assert queries == pytest.approx([0.1 - half, 0.1 + half, 0.58, 0.5])
+    del chance["none"]
+    assert table["chance_of_control"].to_dict() == chance

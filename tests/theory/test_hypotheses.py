@@ -16,7 +16,12 @@ from attnsvm.selection import optimal_tokens
 from attnsvm.svm import single_token, solve_svm
 from tests.quick import quick
 
-SHAPES = [(2, 2, 2), (2, 3, 3), (3, 2, 2)]
+SHAPES = [
+    (2, 2, 2, None),
+    (2, 3, 3, None),
+    (3, 2, 2, None),
+    pytest.param(6, 8, 10, 1, marks=pytest.mark.full),
+]
 
 
 def of_scores(*gammas, d=4):
@@ -37,31 +42,28 @@ def test_unique_optimum_and_b2_of_given_scores():
     assert theory.unique_optimum(batch) == [True, False, True, None, True, True]
     assert theory.assumption_b2(batch) == [True, False, False, False, None, False]
     assert theory.assumption_b2(sample("sphere", n=3, T=2, d=4, trials=20)) == [True] * 20
-
-
-def test_masked_tokens_do_not_count():
-    batch = of_scores([3, 1, 1], [3, 3, 1])
-    mask = torch.tensor([[[True, True, True]], [[True, False, True]]])
-    masked = ProblemBatch.of(batch.X, batch.Z, batch.Y, mask, v=batch.head_parameters["v"])
-    assert theory.unique_optimum(masked) == [True, True]
-    assert theory.assumption_b2(masked) == [True, True]
-    alone = ProblemBatch.of(batch.X, batch.Z, batch.Y, mask & torch.tensor([True, False, False]))
+    mask = torch.tensor([[True, True, True], [True, False, True]])[:, None]
+    masked = dataclasses.replace(batch.take(slice(2)), mask=mask)
+    assert theory.unique_optimum(masked) == theory.assumption_b2(masked) == [True, True]
+    alone = dataclasses.replace(masked, mask=mask & torch.tensor([True, False, False]))
     assert all(test(alone) == [True, True] for test in theory.INSTANCE_HYPOTHESES.values())
 
 
-@pytest.mark.parametrize(
-    ("n", "T", "d", "meets"), [(3, 4, 3, True), (3, 5, 3, False), (4, 2, 3, False), (4, 5, 4, True)]
-)
-def test_overparameterized(n, T, d, meets):
-    assert theory.overparameterized(sample("sphere", n=n, T=T, d=d, trials=2)) == [meets] * 2
+def test_overparameterized():
+    for *size, meets in ((3, 4, 3, True), (3, 5, 3, False), (4, 2, 3, False), (4, 5, 4, True)):
+        batch = sample("sphere", **dict(zip("nTd", size, strict=True)), trials=2)
+        assert theory.overparameterized(batch) == [meets] * 2
 
 
-def test_feasibility_is_that_of_the_svm_of_the_optimal_tokens():
-    batch = sample("sphere", n=5, T=4, d=2, trials=30)
-    optimal, _ = optimal_tokens(batch)
-    nuclear = solve_svm(batch.X, batch.Z, optimal, norm="nuclear").statuses
-    assert theory.optimum_feasible(batch) == [str(status) == "solved" for status in nuclear]
-    assert set(theory.optimum_feasible(batch)) == {True, False}
+def test_the_optimum_is_feasible_where_its_svms_are_solved_and_then_locally_optimal():
+    batch = sample("sphere", n=4, T=3, d=2, trials=12)
+    nuclear = solve_svm(batch.X, batch.Z, optimal_tokens(batch)[0], norm="nuclear").statuses
+    expected = [str(status) == "solved" for status in nuclear]
+    assert theory.optimum_feasible(batch) == expected
+    assert {True, False} == {*expected}
+    for norm in ("frobenius", "nuclear"):
+        optima = theory.local_optima(batch, norm)
+        assert [bool(each.optimal.any()) for each in optima] == expected
 
 
 def by_hand(batch, b, apart=None):
@@ -82,20 +84,13 @@ def by_hand(batch, b, apart=None):
     return True
 
 
-@pytest.mark.parametrize(("n", "T", "d"), SHAPES)
-def test_assumption_d_is_that_of_every_selection_by_hand(n, T, d):
-    batch = sample("sphere", n=n, T=T, d=d, trials=12)
-    decided = theory.assumption_d(batch)
-    assert decided == [by_hand(batch, b) for b in range(12)]
-    assert {True, False} <= set(decided) or (n, T, d) == (2, 2, 2)
-
-
-@pytest.mark.full
-def test_one_selection_decides_also_where_there_are_too_many_to_list():
-    batch = sample("sphere", n=6, T=8, d=10, trials=8)
-    refuted = [not by_hand(batch, b, apart=1) for b in range(8)]
-    assert [verdict is False for verdict in theory.assumption_d(batch)] == refuted
-    assert any(refuted)
+@pytest.mark.parametrize(("n", "T", "d", "apart"), SHAPES)
+def test_assumption_d_is_that_of_every_selection_by_hand(n, T, d, apart):
+    """Where there are too many to list, one that leaves out one optimal token may refute it."""
+    batch = sample("sphere", n=n, T=T, d=d, trials=8)
+    by_definition = [by_hand(batch, b, apart) for b in range(8)]
+    assert [verdict is not False for verdict in theory.assumption_d(batch)] == by_definition
+    assert False in by_definition or d == 2
 
 
 def test_too_many_selections_of_which_none_is_found_to_refute_it_leave_it_undecided():
@@ -168,30 +163,17 @@ def test_training_ends_at_local_optima_that_were_listed_before():
     batch = sample("sphere", n=3, T=3, d=3, trials=40)
     path = attnsvm.train(batch, steps=3000, growth=0.02)
     selection = attnsvm.select_tokens(batch, path)
-    solution = solve_svm(batch.X, batch.Z, selection.selected)
-    svms = {"frobenius": solution}
+    svms = {"frobenius": solve_svm(batch.X, batch.Z, selection.selected)}
     types = theory.convergence_types(batch, selection, path, svms, "frobenius", 1e-4)
-    ended = 0
-    for b, (kind, optima) in enumerate(zip(types, theory.local_optima(batch), strict=True)):
-        assert optima.complete
-        assert optima.optimal.sum() <= 1
-        if kind in ("global", "local"):
-            at = (optima.tokens == selection.selected[b]).all(1)
-            assert at.sum() == 1
-            assert optima.local[int(at.nonzero())] is True
-            assert bool(optima.optimal[at]) == (kind == "global")
-            torch.testing.assert_close(optima.solution.W[at][0], solution.W[b])
-            ended += 1
-    assert ended > 30
-
-
-def test_the_optimal_tokens_are_locally_optimal_wherever_they_are_feasible():
-    batch = sample("sphere", n=4, T=3, d=2, trials=12)
-    expected = theory.optimum_feasible(batch)
-    assert {True, False} <= set(expected)
-    for norm in ("frobenius", "nuclear"):
-        feasible = [bool(optima.optimal.any()) for optima in theory.local_optima(batch, norm)]
-        assert feasible == expected
+    ended = [b for b, kind in enumerate(types) if kind in ("global", "local")]
+    assert len(ended) > 30
+    listed = theory.local_optima(batch)
+    assert all(optima.complete for optima in listed)
+    for b in ended:
+        (k,) = (listed[b].tokens == selection.selected[b]).all(1).nonzero()[:, 0].tolist()
+        assert listed[b].local[k] is True
+        assert bool(listed[b].optimal[k]) == (types[b] == "global")
+        torch.testing.assert_close(listed[b].solution.W[k], svms["frobenius"].W[b])
 
 
 @pytest.mark.full
@@ -212,26 +194,24 @@ def test_b1_alone_does_not_lead_to_the_optimal_tokens():
     """The counterexample of sweep=convergence_types on the site, checked in exact arithmetic."""
     X = np.array([[[2, -3], [0, 0]], [[0, -2], [-1, 0]]])
     Z, Y, v = np.array([[1, 0], [2, 0]]), np.array([1, -1]), np.array([-1, 0])
-    optimal, selected = [1, 0], [1, 1]
+    optimal, selected = np.array([[1, 0], [1, 1]])
 
     def rows(tokens):
-        """Return x_alpha z^T - x_other z^T of each sample as vectors."""
-        chosen = zip(X, Z, tokens, strict=True)
-        return np.array([np.outer(x[t] - x[1 - t], z).ravel() for x, z, t in chosen])
+        """Return (x_alpha - x_other) z^T of each sample, as vectors."""
+        apart = X[[0, 1], tokens] - X[[0, 1], 1 - tokens]
+        return np.einsum("id,ie->ide", apart, Z).reshape(2, -1)
 
-    assert (Y[:, None] * (X @ v)).tolist() == [[-2, 0], [0, -1]]
+    assert ((Y[:, None] * (X @ v)).argmax(1) == optimal).all()
     A = rows(optimal)
     assert (A @ A.T @ np.array([9, Fraction(29, 4)])).tolist() == [1, 1]
     A = rows(selected)
     W = A[0] * Fraction(1, int(A[0] @ A[0]))  # one active constraint
-    assert W.tolist() == [Fraction(-2, 13), 0, Fraction(3, 13), 0]
     assert (A @ W).tolist() == [1, Fraction(16, 13)]
     batch = ProblemBatch.of(X, Z, Y, v=v)
-    best, _ = optimal_tokens(batch)
-    assert best.tolist() == [optimal]
-    assert theory.assumption_b1(single_token(batch.X, batch.Z, best)) == [True]
+    tokens = torch.from_numpy(optimal)[None]
+    assert theory.assumption_b1(single_token(batch.X, batch.Z, tokens)) == [True]
     assert theory.assumption_d(batch) == [False]
     path = attnsvm.train(batch, init="zero", growth=0.05, steps=10_000)
-    assert attnsvm.select_tokens(batch, path).selected.tolist() == [selected]
+    assert attnsvm.select_tokens(batch, path).selected.tolist() == [selected.tolist()]
     limit = torch.from_numpy(W.astype(float)).reshape(1, 2, 2)
     assert 1 - float(attnsvm.correlation(path.W, limit)) < 1e-11

@@ -60,9 +60,8 @@ def test_the_columns_are_those_of_an_independent_computation(record):
         v, push = least_norm(Y[:, None] * chosen, np.ones(3))
         gamma = Y * (chosen @ v) / np.linalg.norm(v)
         np.testing.assert_allclose(arrays["gamma"][k], gamma, rtol=1e-9)
-        np.testing.assert_allclose(
-            row[["gamma_least", "gamma_most"]].tolist(), [gamma.min(), gamma.max()], rtol=1e-9
-        )
+        ends = [gamma.min(), gamma.max()]
+        assert row[["gamma_least", "gamma_most"]].tolist() == pytest.approx(ends, rel=1e-9)
         pairs = [(i, t) for i in range(3) for t in range(3) if t != selected[i]]
         A = np.array([np.outer(chosen[i] - X[i, t], Z[i]).ravel() for i, t in pairs])
         of_rows, W = gamma[[i for i, _ in pairs]], arrays["trained_W"][k]
@@ -108,15 +107,13 @@ def test_the_ratio_follows_from_the_rule_of_the_steps(typed):
 def test_growing_steps_have_the_ratio_of_a_closed_form(degrees):
     """Two samples of equal margins and orthogonal queries: r = rate cos(angle / 2) sqrt(2)."""
     half = math.radians(degrees / 2)
-    chosen = torch.tensor([[math.cos(half), s * math.sin(half)] for s in (1, -1)]).double()
-    batch = attnsvm.sample("sphere", n=2, T=2, d=2, trials=1, head=Linear())
-    X = torch.stack([chosen, torch.zeros_like(chosen)], 1)[None]
-    Z, Y = torch.eye(2).double()[None], torch.ones(1, 2).double()
-    batch = dataclasses.replace(batch, X=X, Z=Z, Y=Y)
+    chosen = np.array([[math.cos(half), s * math.sin(half)] for s in (1, -1)])
+    X = np.stack([chosen, 0 * chosen], 1)
+    batch = attnsvm.ProblemBatch.of(X, np.eye(2), np.ones(2), v=np.ones(2))
     selected = torch.zeros(1, 2, dtype=torch.int64)
     head = joint.max_margin_head(batch, selected)
     gamma = joint.head_margins(head)
-    assert torch.allclose(gamma, torch.full((1, 2), math.cos(half)).double())
+    assert gamma[0].tolist() == pytest.approx([math.cos(half)] * 2)
     law = partial(joint.law, batch, selected, gamma, norm="frobenius")
     ratio = joint.growing_ratio(head, 3.0, law)
     assert ratio.item() == pytest.approx(3 * math.cos(half) * math.sqrt(2), rel=1e-6)

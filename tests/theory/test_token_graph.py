@@ -27,25 +27,20 @@ def reached(b):
     return E.numpy(), ids, {k: np.linalg.matrix_power(R, len(E)) > 0 for k, R in graphs.items()}
 
 
-def test_components_are_those_of_reachability_and_a_spanning_forest_of_each_is_kept():
+def test_components_are_those_of_reachability_and_as_few_rows_as_a_tree_has_are_kept():
+    """That these are enough, the test of the Graph-SVM shows."""
     inside, first = (part.numpy() for part in label_components(BATCH))
+    labels, seen = BATCH.scores().argmax(-1).numpy(), np.arange(BATCH.n)
     for b in range(BATCH.B):
-        (_, ids, reach), below, trees = reached(b), set(), {}
-        for i, (row, label) in enumerate(zip(ids, BATCH.scores()[b].argmax(-1), strict=True)):
-            above = reach[row[-1]][:, row[label]]  # reaches the label
-            component = row[-1], *above
-            tree = trees.setdefault(component, {x: {x} for x in np.flatnonzero(above)})
-            assert first[b, i, label]
-            assert inside[b, i].tolist() == above[row].tolist()
-            for t in {*range(BATCH.T)} - {int(label)}:
-                x, kept = row[t], first[b, i, t]
-                if above[x]:
-                    assert kept == (tree[x] is not tree[row[label]])
-                    both = tree[x] | tree[row[label]]
-                    tree.update(dict.fromkeys(both, both) if kept else {})
-                else:
-                    assert kept == ((*component, x) not in below)
-                    below.add((*component, x))
+        _, ids, reach = reached(b)
+        both = [reach[row[-1]] & reach[row[-1]].T for row in ids]
+        strong = np.array([pair[t] for pair, t in zip(both, ids[seen, labels[b]], strict=True)])
+        assert np.array_equal(inside[b], np.take_along_axis(strong, ids, 1))
+        assert first[b, seen, labels[b]].all()
+        components = {(row[-1], *which) for row, which in zip(ids, strong, strict=True)}
+        rows = inside[b] & first[b]
+        rows[seen, labels[b]] = False
+        assert rows.sum() == sum(sum(which) - 1 for _, *which in components)
     assert 0 < inside[first].mean() < 1
 
 
@@ -70,30 +65,29 @@ def test_the_finite_part_has_the_odds_of_the_labels(head, loss, ratio, share):
     scaled = dataclasses.replace(batch, Z=1e-6 * batch.Z)
     again = RiskInside(scaled, inside, loss).least()[0, 0].exp()
     torch.testing.assert_close(again, s, rtol=0, atol=1e-9)
-    expected = torch.tensor([share, (1 - share) / 2, (1 - share) / 2]).double()
-    torch.testing.assert_close(s, expected, rtol=1e-7, atol=1e-6)
+    assert s.tolist() == pytest.approx([share, (1 - share) / 2, (1 - share) / 2], abs=1e-6)
     W = torch.outer(E[1] - E[0], E[0]) * s.log().diff()[0] / -2
     assert risk.falls(W.reshape(1, -1), inside & first).tolist() == [share == 1]
 
 
-def test_a_component_that_swallows_everything_is_unconstrained(tmp_path):
-    """After (1, 0) comes 0 or 1, so that no token is below another one."""
-    np.savez(tmp_path / "ids.npz", ids=[[[1, 0]] * 2, [[1, 0]] * 2], next=[[0, 1], [1, 1]])
-    batch = sample("file", path=str(tmp_path / "ids.npz"))
-    separated = separate_components(batch, Log(), ["frobenius"], lambda _, compute: compute())
-    status = marked([OK] * 2, separated.exclusions)
-    assert [word for word, _ in status] == ["unconstrained", "ok"]
+def test_what_has_no_graph_svm_is_a_status(tmp_path):
+    """A component swallows everything; or the risk falls as pairs of tokens move apart.
 
-
-def test_a_risk_that_falls_as_pairs_of_tokens_move_apart_is_rejected(tmp_path):
-    """0, 1 and 2, 3 come next equally often, 0 three times as often as 2: no token is alone."""
+    First, after (1, 0) comes 0 or 1, so that no token is below another one. Then 0, 1 and 2, 3 come
+    next equally often, 0 three times as often as 2: no token is alone.
+    """
+    pairs = {"ids": [[[1, 0]] * 2, [[1, 0]] * 2], "next": [[0, 1], [1, 1]]}
     ids = [[0, 1, 4]] * 2 + [[2, 3, 4]] * 2 + [[0, 2, 4]] * 4
-    np.savez(tmp_path / "ids.npz", ids=ids, next=[0, 1, 2, 3, 0, 0, 0, 2])
-    batch = sample("file", path=str(tmp_path / "ids.npz"), head="vocabulary")
-    separated = separate_components(
-        batch, LinearLoss(), ["frobenius"], lambda _, compute: compute()
-    )
-    assert marked([OK], separated.exclusions)[0][0] == "rejected"
+    apart = {"ids": ids, "next": [0, 1, 2, 3, 0, 0, 0, 2]}
+    for arrays, head, loss, words in (
+        (pairs, "linear", Log(), ["unconstrained", "ok"]),
+        (apart, "vocabulary", LinearLoss(), ["rejected"]),
+    ):
+        np.savez(tmp_path / "ids.npz", **arrays)
+        batch = sample("file", path=str(tmp_path / "ids.npz"), head=head)
+        separated = separate_components(batch, loss, ["frobenius"], lambda _, compute: compute())
+        status = marked([OK] * batch.B, separated.exclusions)
+        assert [word for word, _ in status] == words
 
 
 def test_the_graph_svm_is_that_of_its_definition():
