@@ -8,6 +8,7 @@
 # make test-tracking  Optuna, MLflow, W&B and TensorBoard, the real packages
 # make test-pretrained  the heads of a real transformer: installs an 84 MB model
 # make docs     the site, under build/site; a broken link, name or notebook fails it
+# make test-lowest  a sweep, its verification and some tests with the lowest declared version of each package
 # make dist     wheel and source archive under dist/, checked, installed in a clean environment and tried
 # make bench    the numbers of docs/speed.md, measured on this machine
 
@@ -18,10 +19,13 @@ export PYTHONDONTWRITEBYTECODE :=
 # A process for every core is faster than one process with as many threads. Others: docs/slurm.md.
 LAUNCHER ?= hydra/launcher=joblib
 
-.PHONY: sweep figures docs test types test-quick test-all test-full test-processors test-slurm test-faults test-tracking test-pretrained dist bench clean
+.PHONY: sweep figures docs test types test-quick test-all test-full test-processors test-slurm test-faults test-tracking test-pretrained test-lowest dist bench clean
 
 # --no-compile: Python compiles what it imports, a small part of the packages, at its first import.
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
+
+# Prints the versions of the packages that pyproject declares; $(1): a Python.
+versions = $(1) -m pip list --format freeze | grep -iE "^($$(sed -n 's/==.*//p' constraints-lowest.txt | paste -sd '|'))=="
 
 # What a sweep runs; what the tests need besides; what the site and the tests on SLURM need besides.
 .venv/installed: pyproject.toml constraints.txt
@@ -53,6 +57,7 @@ figures: .venv/installed
 	test -z "$$failed" || { echo "not complete:$$failed"; exit 1; }
 
 test: .venv/dev
+	@$(call versions,$(BIN)/python)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports --no-cache
@@ -93,6 +98,17 @@ test-pretrained: .venv/dev
 docs: .venv/extras
 	$(BIN)/python -m sphinx --fail-on-warning --fresh-env --quiet -b html docs build/site
 	$(BIN)/python -m pytest -m site tests/test_site.py tests/test_notebooks.py
+
+LOWEST := build/lowest/bin
+test-lowest:
+	$(PYTHON) -m venv --clear build/lowest
+	$(LOWEST)/python -m pip install --quiet --disable-pip-version-check --constraint constraints-lowest.txt \
+		--editable '.[joblib]' pytest hypothesis mpmath
+	@$(call versions,$(LOWEST)/python)
+	cd build/lowest && bin/attnsvm sweep=rank_vs_d data.d=5,10 trials=20 $(LAUNCHER)
+	cd build/lowest && bin/attnsvm-verify multirun/rank_vs_d
+	OMP_NUM_THREADS=1 $(LOWEST)/python -m pytest tests/svm/test_svm.py tests/training/test_training.py \
+		tests/sweeps/test_statistics.py tests/record tests/cli/test_hydra.py
 
 dist: .venv/dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \

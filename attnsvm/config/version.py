@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 FORMAT = 1
 """Version of the form of records: within one, fields of the config and columns are only added."""
