@@ -60,16 +60,16 @@ def read_sweep(*directories: Path) -> LoadedSweep:
     Its runs are those of `attnsvm.record.sweep_folder`, which raises FileNotFoundError.
     """
     contents = [record.sweep_folder(directory) for directory in directories]
-    damaged = {
-        content.directory / record.PLAN_FILE: content.damage
+    absent = {
+        content.directory / name: state
         for content in contents
-        if content.damage
+        for name, state in content.without_folder.items()
     }
     planned = _each_once(contents)
-    names = _names_of([*damaged, *planned])
+    names = _names_of([*absent, *planned])
     rows = [
-        {"run": name, "state": damage.state, "reason": damage.reason}
-        for name, damage in zip(names, damaged.values(), strict=False)
+        {"run": name, "state": state.state, "reason": state.reason}
+        for name, state in zip(names, absent.values(), strict=False)
     ]
     names, configs = names[len(rows) :], list[Mapping[str, Any]]({} for _ in rows)
     trials, history = dict[int, pa.Table](), dict[int, pa.Table]()

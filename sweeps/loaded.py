@@ -113,6 +113,11 @@ class LoadedSweep(Summarized):
         return self.runs[~self.runs["state"].isin(record.FINISHED)]
 
     @property
+    def unfinished(self) -> pd.DataFrame:
+        """The runs that are neither done nor stale, without skipped cells, which cannot be."""
+        return self.incomplete[self.incomplete["state"] != "skipped"]
+
+    @property
     def finished(self) -> pd.DataFrame:
         """The runs whose instances are in `rows`."""
         return self.runs[self.runs["state"].isin(record.FINISHED)]

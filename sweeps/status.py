@@ -125,7 +125,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"attnsvm-status: {error}\n")
         return 2
     sys.stdout.write(table(states, options.all) + "\n")
-    return int(any(not state.finished for state in states.values()))
+    return int(any(not (s.finished or s.state == "skipped") for s in states.values()))
 
 
 if __name__ == "__main__":

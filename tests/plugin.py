@@ -49,6 +49,14 @@ def write_package(place: Path, *, declared: str = DECLARED, config: str = CONFIG
     return place
 
 
+def write_file(place: Path) -> Path:
+    """Write the same plug-in as one file, `cubic_heads.py`, in the folder `place`."""
+    place.mkdir(parents=True, exist_ok=True)
+    declared, config = DECLARED.replace(".config", ""), CONFIG.replace(".head", "")
+    (place / "cubic_heads.py").write_text(declared + config + HEAD)
+    return place
+
+
 def write_entry_points(place: Path, *points: str, dist: str = "cubic-heads") -> Path:
     """Declare entry points, each `group: name = module:Class`, as an installed package does."""
     info = place / f"{dist.replace('-', '_')}-1.0.dist-info"

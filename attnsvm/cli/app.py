@@ -12,7 +12,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from attnsvm.cli.columns import columns_text
-from attnsvm.cli.command_line import CommandLine, check_sweep
+from attnsvm.cli.command_line import PACKAGED, CommandLine, check_sweep
 from attnsvm.cli.errors import SweepIncompleteError, exit_code, search_message
 from attnsvm.cli.help import help_text
 from attnsvm.cli.memory import refuse_without_disk, this_machine
@@ -104,7 +104,7 @@ def _entry() -> None:
     elif line.flags.version:
         _print(f"attnsvm {__version__}")
     elif line.flags.help:
-        _print(help_text(line.topics, line.user_sweeps()))
+        _print(help_text(line.topics, {group: line.user_files(group) for group in PACKAGED}))
     elif line.flags.columns:
         _print(columns_text())
     else:

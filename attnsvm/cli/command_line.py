@@ -1,7 +1,8 @@
 """The words of a command: its flags, its overrides, and the config files that they name.
 
-Sweeps lie in `DIR/sweep/NAME.yaml`, DIR being named by `--config-dir` or `hydra.searchpath`, or the
-folder of a module that a plug-in declares in its group `conf`. The options that `extensions`
+Sweeps and experiments lie in `DIR/sweep/NAME.yaml` and `DIR/experiment/NAME.yaml`, DIR being named
+by `--config-dir` or `hydra.searchpath`, or the folder of a module that a plug-in declares in its
+group `conf`. The options that `extensions`
 declare must be known to Hydra before it composes the config, so both are read from the command
 line first, by Hydra's own parser of overrides.
 """
@@ -9,6 +10,7 @@ line first, by Hydra's own parser of overrides.
 import argparse
 import importlib.util
 import os
+import re
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -34,6 +36,10 @@ for _names in VALUED:
     _parser.add_argument(*_names.split())
 
 
+PACKAGED = ("sweep", "experiment")
+"""Groups whose files set fields of any group."""
+
+
 class CommandLine:
     """The words of a command; flags may stand anywhere among the overrides."""
 
@@ -44,7 +50,6 @@ class CommandLine:
             flags.remove(word)
         self.flags_first = [*flags, *self.overrides]
         """The words in the order that Hydra needs."""
-        self.sweeps = [name for name in self.values("sweep") if name.isidentifier()]
 
     def values(self, field: str, completed: str = "") -> list[str]:
         """Return the values of `field`: one, those of a list or those of a grid.
@@ -61,6 +66,11 @@ class CommandLine:
                     values += map(str, value if isinstance(value, list) else [value])
         return values
 
+    def chosen(self, group: str) -> list[str]:
+        """Return the options of `group` that the command names."""
+        named = (name for name in self.values(group) if name != str(None))
+        return [name for name in named if re.fullmatch(r"[\w-]+", name)]
+
     @property
     def folders(self) -> list[Path]:
         """The folders of the user's config files."""
@@ -75,7 +85,7 @@ class CommandLine:
         Names that cannot be those of a package are left out: the check of the config reports them.
         """
         names = self.values("extensions", os.environ.get("COMP_LINE", ""))
-        files = [f"sweep/{name}" for name in self.sweeps]
+        files = [f"{group}/{name}" for group in PACKAGED for name in self.chosen(group)]
         files += [self.flags.config_name.removesuffix(".yaml")] if self.flags.config_name else []
         for path in (folder / name for folder in (*self.folders, conf_folder()) for name in files):
             with suppress(Exception):  # there is none; or Hydra reports what is wrong with it
@@ -88,35 +98,41 @@ class CommandLine:
         """What help is asked for: the overrides but `extensions`."""
         return [word for word in self.overrides if not word.startswith("extensions=")]
 
-    def user_sweeps(self) -> dict[str, list[Path]]:
-        """Return the sweep files that are not attnsvm's, by the name of the sweep."""
+    def user_files(self, group: str) -> dict[str, list[Path]]:
+        """Return the files of sweeps or experiments that are not attnsvm's, by name."""
         folders = self.folders
         for module in declared_modules("conf"):
             spec = importlib.util.find_spec(module)
             folders += map(Path, (spec and spec.submodule_search_locations) or ())
         files: dict[str, list[Path]] = {}
-        for path in (path for folder in folders for path in sorted(folder.glob("sweep/*.yaml"))):
-            files.setdefault(path.stem, []).append(path)
+        for folder in folders:
+            for path in sorted(folder.glob(f"{group}/*.yaml")):
+                files.setdefault(path.stem, []).append(path)
         return files
 
     def check(self) -> None:
-        """Raise ConfigError for an unknown flag, or a sweep whose file Hydra would misread."""
+        """Raise ConfigError for an unknown flag, or a file that Hydra would misread."""
         for word in self.overrides:
             if word.startswith("-"):
                 must = f"must be FIELD=VALUE or {' | '.join(WORDS)}; see attnsvm --help"
                 raise ConfigError(f"{word}: {did_you_mean(word, WORDS)}{must}")
-        if len(self.sweeps) > 1:
+        if len(sweeps := self.chosen("sweep")) > 1:
             must = "must be one experiment: each has a grid and a report of its own"
-            raise ConfigError(f"sweep={','.join(self.sweeps)}: {must}")
-        for name in self.sweeps:
-            files, ours = self.user_sweeps().get(name, []), conf_folder() / f"sweep/{name}.yaml"
-            if len(files) + ours.is_file() > 1:
-                listed = ", ".join(map(str, [*files, *([ours] if ours.is_file() else [])]))
-                raise ConfigError(f"sweep={name}: must be one file, is {listed}")
-            for path in files:
-                lines = path.read_text(errors="replace").replace(" ", "").splitlines()
-                if "#@package_global_" not in lines:
-                    raise ConfigError(f"{path}: its first line must be `# @package _global_`")
+            raise ConfigError(f"sweep={','.join(sweeps)}: {must}")
+        for group in PACKAGED:
+            known = self.user_files(group)
+            for name in self.chosen(group):
+                files, ours = known.get(name, []), conf_folder() / f"{group}/{name}.yaml"
+                if len(files) + ours.is_file() > 1:
+                    listed = ", ".join(map(str, [*files, *([ours] if ours.is_file() else [])]))
+                    raise ConfigError(f"{group}={name}: must be one file, is {listed}")
+                for path in files:
+                    lines = path.read_text(errors="replace").replace(" ", "").splitlines()
+                    if "#@package_global_" not in lines:
+                        raise ConfigError(f"{path}: its first line must be `# @package _global_`")
+                if group == "experiment" and not self.folders and not declared_modules("conf"):
+                    must = f"must be a file DIR/experiment/{name}.yaml, with --config-dir DIR"
+                    raise ConfigError(f"experiment={name}: {must}")
 
 
 def check_sweep(composed: DictConfig, hydra: Any, has_grid: bool) -> None:

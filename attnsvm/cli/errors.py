@@ -29,9 +29,22 @@ from attnsvm.record import CorruptRecordError, HeldError
 
 INTERRUPTED = "interrupted; finished runs are on disk, run the same command again to resume"
 
-EXTRAS = {f"submitit_{where}": "slurm" for where in ("slurm", "local")}
-EXTRAS |= {name: name for name in ("joblib", "optuna", "colorlog")}
-"""Option of a group of Hydra's own section -> the extra of attnsvm that installs it."""
+PACKAGES = {
+    "hydra/launcher": {
+        **dict.fromkeys(("submitit_slurm", "submitit_local"), "'attnsvm[slurm]'"),
+        "joblib": "'attnsvm[joblib]'",
+        "ray": "hydra-ray-launcher",
+        "rq": "hydra-rq-launcher",
+    },
+    "hydra/sweeper": {
+        "optuna": "'attnsvm[optuna]'",
+        "ax": "hydra-ax-sweeper",
+        "nevergrad": "hydra-nevergrad-sweeper",
+    },
+    "hydra/job_logging": {"colorlog": "'attnsvm[colorlog]'"},
+    "hydra/hydra_logging": {"colorlog": "'attnsvm[colorlog]'"},
+}
+"""Group of Hydra's own section -> option -> what pip installs it by."""
 
 SUBMITIT_REFUSAL = "hydra/launcher=submitit_slurm: must be slurm_cpu | slurm_gpu"
 """Submitit's own launcher waits for a lost job forever."""
@@ -168,6 +181,9 @@ def _hydra_message(error: BaseException) -> str | None:
     if isinstance(error, OverrideParseException):
         return _unreadable(error.override)
     text = str(error).partition("\nConfig search path:")[0].strip()
+    if located := re.fullmatch(r"(.*), set env var .*\nfull_key: (.*)", text):
+        must = "must be a class that can be imported; PYTHONPATH=FOLDER adds FOLDER"
+        return f"{located[2]}: {located[1]}; {must}"
     if several := re.match(r"Ambiguous value for argument '(.*)'", text):
         must = "must be one value, or in brackets for a list"
         return f"{several[1]}: {must}; attnsvm -m FIELD=A,B runs each of them"
@@ -184,14 +200,17 @@ def _missing_message(error: BaseException) -> str | None:
         return ours.refusal(option)
     if option == "submitit_slurm" and f"{group}={option}" in sys.argv:
         return SUBMITIT_REFUSAL
-    if extra := EXTRAS.get(option):
+    packages = PACKAGES.get(group, {})
+    if package := packages.get(option):
         typed = [word for word in sys.argv[1:] if word.startswith(f"{group}=")]
         what = typed[-1] if typed else f"{group}={option}"
-        return f"{what}: is not installed here; pip install 'attnsvm[{extra}]' installs it"
+        return f"{what}: is not installed here; pip install {package} installs it"
     if not error.options:
         return None
-    known = error.options
-    return f"{group}={option}: {did_you_mean(option, known)}must be {' | '.join(known)}"
+    known = [name for name in error.options if name != "submitit_slurm"]
+    more = [f"{n} (pip install {p})" for n, p in packages.items() if n not in error.options]
+    words = " | ".join([*known, *more])
+    return f"{group}={option}: {did_you_mean(option, [*known, *packages])}must be {words}"
 
 
 def search_message(error: BaseException) -> str | None:

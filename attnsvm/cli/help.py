@@ -23,17 +23,18 @@ WIDTH = 100
 
 
 def help_text(
-    topics: Iterable[str] = (), own_sweeps: Mapping[str, Sequence[Path]] | None = None
+    topics: Iterable[str] = (),
+    user_files: Mapping[str, Mapping[str, Sequence[Path]]] | None = None,
 ) -> str:
     """Return what the words of a command after `--help` are about; one screen without any.
 
-    A topic is a group, an option as `GROUP=OPTION`, or `run`. `own_sweeps` are sweeps that are not
-    attnsvm's, with their files. ConfigError for another topic.
+    A topic is a group, an option as `GROUP=OPTION`, or `run`. `user_files` are those of sweeps and
+    experiments that are not attnsvm's, by group and name. ConfigError for another topic.
     """
-    return "\n".join(map(_topic, topics)) or _screen(own_sweeps or {})
+    return "\n".join(map(_topic, topics)) or _screen(user_files or {})
 
 
-def _screen(own_sweeps: Mapping[str, Sequence[Path]]) -> str:
+def _screen(user_files: Mapping[str, Mapping[str, Sequence[Path]]]) -> str:
     defaults: Any = OmegaConf.load(conf_folder() / "config.yaml").defaults
     chosen: Any = OmegaConf.merge(*filter(OmegaConf.is_dict, defaults))
     lines = [Path(__file__).with_suffix(".txt").read_text()]
@@ -42,7 +43,9 @@ def _screen(own_sweeps: Mapping[str, Sequence[Path]]) -> str:
         lines += _listed(f"{group}=", [f"[{chosen[group]}]", *others])
     lines += _listed("probe=", [f"[{','.join(ALL_GROUPS['probe'])}]"])
     lines += _listed("sweep=", experiments())
-    lines += [f"  {name}  {' '.join(map(str, files))}" for name, files in own_sweeps.items()]
+    for group, of_names in user_files.items():
+        for name, files in of_names.items():
+            lines.append(f"  {group}={name}  {' '.join(map(str, files))}")
     broken = (message for options in ALL_GROUPS.values() for message in options.broken().values())
     return "\n".join([*lines, *(f"  cannot be used: {message}" for message in broken), ""])
 

@@ -133,9 +133,16 @@ def close_sweep(folder: Path, cells: Collection[str], complete: Sequence[str] = 
     else:
         files = write_report(frames, CommandLine(sys.argv[1:]).folders)
         written = files.kept or f"report: {files.html}, figures and tables beside it"
-        lines = [*conclusion(frames), *filter(None, [frames.versions]), written]
+        skipped = len(frames.incomplete) - len(frames.unfinished)
+        counted = f"{skipped} cells that cannot be were skipped; the report lists them"
+        lines = [
+            *conclusion(frames),
+            *filter(None, [frames.versions, skipped and counted]),
+            written,
+        ]
         outcome.info("%s\n%s", folder, "\n".join(lines))
-        by_name, failed = {row["run"]: row for row in frames.runs.to_dict("records")}, files.failed
+        planned = frames.runs[frames.runs["state"] != "skipped"]
+        by_name, failed = {row["run"]: row for row in planned.to_dict("records")}, files.failed
     same_plan = by_name.keys() == set(cells)
     if not same_plan:
         log.warning("%s: the plan, and so the report, is not that of this command", folder)

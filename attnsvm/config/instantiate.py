@@ -8,6 +8,8 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Iterable
+from importlib.machinery import PathFinder
+from pathlib import Path
 from typing import Any
 
 from attnsvm.config.fields import ConfigError
@@ -118,7 +120,10 @@ def check_package(target: str, group: str, extensions: Iterable[str] = ()) -> No
 
 
 def check_extensions(extensions: Iterable[str]) -> None:
-    """Raise ConfigError unless each is the name of a package or module of Python files."""
+    """Raise ConfigError unless each is the name of a package or module of Python files.
+
+    One that lies in the current folder, and nowhere else, can be imported from then on.
+    """
     for name in extensions:
         spec = None
         if not name.isidentifier():
@@ -127,8 +132,10 @@ def check_extensions(extensions: Iterable[str]) -> None:
             must = "your own package; Python has this one"
         else:
             spec = importlib.util.find_spec(name)
+            if spec is None and (spec := PathFinder.find_spec(name, [str(Path.cwd())])):
+                sys.path.append(str(Path.cwd()))
             must = (
-                "a module, or a package with an __init__.py, that can be imported here; "
+                "a module, or a package with an __init__.py, in the current folder or installed; "
                 "PYTHONPATH=FOLDER in front of the command adds FOLDER"
             )
         if spec is None or not (spec.origin or "").endswith(".py"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import importlib.util
+import re
 import stat
 from collections.abc import Iterable
 from functools import cache, lru_cache
@@ -29,8 +30,8 @@ def conf_folder() -> Path:
 
 
 def package_of(target: str) -> str:
-    """Return the package on top of a `_target_`."""
-    return target.partition(".")[0]
+    """Return the package, or module, on top of `package.module.Class` or `package.module:Class`."""
+    return re.split("[.:]", target, maxsplit=1)[0]
 
 
 @cache

@@ -57,11 +57,13 @@ SWEEP_S = 60.0
 class Plan:
     """The overrides and the fields of the config of every run, by the name of its folder.
 
-    A folder without a plan has no runs; fields and the command may be unknown.
+    A folder without a plan has no runs; fields and the command may be unknown. `skipped` are the
+    cells of the grid that cannot be: their overrides, and why.
     """
 
     runs: Mapping[str, list[str]] = field(default_factory=dict)
     fields: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    skipped: Mapping[str, str] = field(default_factory=dict)
     command: list[str] | None = None
     """The arguments of `attnsvm` that began the sweep."""
 
@@ -70,11 +72,12 @@ def write_plan(
     folder: Path,
     cells: Mapping[str, list[str]],
     fields: Mapping[str, Mapping[str, Any]] | None = None,
+    skipped: Mapping[str, str] | None = None,
 ) -> None:
     """Write the runs (folder name -> overrides) of the sweep in `folder`.
 
     `fields` are those of every run's config, which describe a run without a record; in the file
-    those that all runs share stand once.
+    those that all runs share stand once. `skipped` are the cells that cannot be, and why.
     """
     if len(cells) > MAX_RUNS:
         raise ConfigError(f"{len(cells)} runs in one sweep: must be at most {MAX_RUNS}")
@@ -85,7 +88,9 @@ def write_plan(
     items = [set(values.items()) for values in of_runs.values()]
     shared = dict(set.intersection(*items)) if items else {}
     own = {run: dict(values.items() - shared.items()) for run, values in of_runs.items()}
-    content = {"command": sys.argv[1:], "runs": cells, "fields": {"shared": shared, "own": own}}
+    content: dict[str, Any] = {"command": sys.argv[1:], "runs": cells}
+    content["fields"] = {"shared": shared, "own": own}
+    content |= {"skipped": skipped} if skipped else {}
     try:
         write_json(folder / PLAN_FILE, content)
     except ValueError as error:
@@ -105,16 +110,17 @@ def begin_sweep(
     fields: Mapping[str, Mapping[str, Any]],
     composed: str,
     rerun: bool = False,
+    skipped: Mapping[str, str] | None = None,
 ) -> dict[str, list[str]]:
     """Write the plan of a sweep, remove orphaned files, and return the pending cells.
 
-    `cells` and `fields` are those of `write_plan`; `composed` is the config of the sweep, for
-    `multirun.yaml`; `rerun` is whether stale records are to be made again. No other record that may
-    be of worth is pending. Raises as `locked`, HeldError after SWEEP_S seconds.
+    `cells`, `fields` and `skipped` are those of `write_plan`; `composed` is the config of the
+    sweep, for `multirun.yaml`; `rerun` is whether stale records are to be made again. No other
+    record that may be of worth is pending. Raises as `locked`, HeldError after SWEEP_S seconds.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder, SWEEP_S):
-        write_plan(folder, cells, fields)
+        write_plan(folder, cells, fields, skipped)
         write_atomically(folder / "multirun.yaml", composed.encode())
         link_latest(folder)
         for below in (folder, folder / "figures", folder / "tables"):
@@ -200,7 +206,8 @@ def read_plan(directory: Path) -> Plan:
     except (FileNotFoundError, NotADirectoryError):
         return Plan()
     try:
-        plan = Plan(dict(content["runs"]), _fields(content.get("fields")), content.get("command"))
+        fields, skipped = _fields(content.get("fields")), dict(content.get("skipped", {}))
+        plan = Plan(dict(content["runs"]), fields, skipped, content.get("command"))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CorruptRecordError(f"{path}: {error!r}: must have runs by folder name") from error
     for name in plan.runs:
@@ -236,6 +243,12 @@ class SweepFolder:
     plan: Plan
     damage: RunState | None = None
 
+    @property
+    def without_folder(self) -> dict[str, RunState]:
+        """The states of the plan, if it is damaged, and of the cells that were skipped."""
+        damaged = {PLAN_FILE: self.damage} if self.damage else {}
+        return damaged | {cell: RunState("skipped", why) for cell, why in self.plan.skipped.items()}
+
 
 def sweep_folder(directory: Path) -> SweepFolder:
     """Return the runs of a folder: those in its plan, without one all with a record, or itself.
@@ -260,7 +273,6 @@ def sweep_folder(directory: Path) -> SweepFolder:
 
 
 def states(directory: Path) -> dict[str, RunState]:
-    """Return the state of every run of `sweep_folder`, and that of its plan if it is damaged."""
+    """Return the state of every run of `sweep_folder`, and of what has no folder."""
     current = sweep_folder(directory)
-    damaged = {PLAN_FILE: current.damage} if current.damage else {}
-    return damaged | {run.name: run_state(run) for run in sorted(current.runs)}
+    return current.without_folder | {run.name: run_state(run) for run in sorted(current.runs)}

@@ -10,6 +10,7 @@ return value of a job.
 # in sys.modules, and Hydra scans plugins without adding them there.
 
 import gc
+import itertools
 import logging
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,12 +32,14 @@ from attnsvm.cli.memory import job_machine, refuse_without_disk
 from attnsvm.cli.sweep import check_run, check_subdir, close_sweep, rerun, sweep_folder
 from attnsvm.config import ConfigError
 from attnsvm.config.identity import fields_of, plan_digest, run_name
+from attnsvm.config.names import did_you_mean
 from attnsvm.config.plugins import declared_modules
 from attnsvm.display.pace import each
 from attnsvm.record import (
     FINISHED,
     begin_sweep,
     names_on_record,
+    one_line,
     run_state,
     unobstructed,
     write_plan,
@@ -52,12 +55,16 @@ JOBS = 64
 
 @dataclass
 class AttnsvmSweeperConf:
-    """Options of the sweeper: `params` is the grid, `rerun` the state of runs to be made again."""
+    """Options of the sweeper: `params` is the grid, `rerun` the state of runs to be made again.
+
+    `invalid` is what is done about a cell that cannot be: `refuse` the sweep, or `skip` the cell.
+    """
 
     _target_: str = "hydra_plugins.attnsvm_sweeper.sweeper.AttnsvmSweeper"
     max_batch_size: int | None = None
     cells_per_job: int | None = None
     rerun: str | None = None
+    invalid: str = "refuse"
     params: dict[str, str] | None = field(default_factory=dict)
 
 
@@ -72,6 +79,12 @@ class PluginSearchPath(SearchPathPlugin):
         for module in declared_modules("conf"):
             search_path.append(provider=module.partition(".")[0], path=f"pkg://{module}")
 
+
+INVALID = ("refuse", "skip")
+"""What may be done about a cell that cannot be."""
+
+LISTED = 20
+"""Most skipped cells that the log lists; plan and report have all of them."""
 
 SHARING = 8
 """Cells of a job with a GPU: a start of CUDA takes longer than a small run."""
@@ -101,7 +114,8 @@ class AttnsvmSweeper(Sweeper):
     The launcher gets at most `max_batch_size` jobs at once, each of `cells_per_job` cells that are
     run one after the other, each with its own record. By default it is one, and `SHARING` where a
     job has a GPU; where joblib would have more than `JOBS` for each worker, as many cells as that
-    leaves. With `rerun` = stale, records of another version are made again.
+    leaves. With `rerun` = stale, records of another version are made again. With `invalid` = skip,
+    cells whose fields do not go together are not run, but named in the log, plan and report.
     """
 
     def __init__(
@@ -109,6 +123,7 @@ class AttnsvmSweeper(Sweeper):
         max_batch_size: int | None,
         cells_per_job: int | None,
         rerun: str | None,
+        invalid: str,
         params: dict[str, str] | None,
     ) -> None:
         self.max_batch_size, self.cells_per_job = max_batch_size, cells_per_job
@@ -116,6 +131,10 @@ class AttnsvmSweeper(Sweeper):
         for name, value in (("max_batch_size", max_batch_size), ("cells_per_job", cells_per_job)):
             if value is not None and value < 1:
                 raise ConfigError(f"hydra.sweeper.{name}={value}: must be a whole number >= 1")
+        if invalid not in INVALID:
+            meant = did_you_mean(invalid, INVALID)
+            raise ConfigError(f"hydra.sweeper.invalid={invalid}: {meant}must be refuse | skip")
+        self.skips = invalid == "skip"
 
     def setup(
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
@@ -140,7 +159,7 @@ class AttnsvmSweeper(Sweeper):
         written = axes(self.params, arguments, self.context.config_loader)
         several = bool(self.params) or any(axis.is_swept for axis in written)
         check_sweep(self.composed, self.composed.hydra, several)
-        cells, configs = self._cells(grid(written))
+        cells, configs, skipped = self._cells(grid(written))
         self.folder = sweep_folder(self.composed, lambda: plan_digest(configs.values()))
         self.composed.hydra.sweep.dir = str(self.folder)
         self.job_size = self.cells_per_job or _default_job_size(
@@ -159,38 +178,64 @@ class AttnsvmSweeper(Sweeper):
             if not run_state(self.folder / names[name], verify=False).finished:
                 refuse_without_disk(config, self.folder)
         on_record = _renamed(cells, names), _renamed(fields, names)
-        pending = begin_sweep(self.folder, *on_record, OmegaConf.to_yaml(self.composed), again)
+        composed = OmegaConf.to_yaml(self.composed)
+        pending = begin_sweep(self.folder, *on_record, composed, again, skipped)
         with progress(self.folder, pending, done=len(cells) - len(pending)):
             self._launch(unobstructed(self.folder, pending))
         complete: tuple[str, ...] = FINISHED
         if again:  # what was not made again is still on record
             names, complete = names_on_record(self.folder, configs), ("done",)
-            write_plan(self.folder, _renamed(cells, names), _renamed(fields, names))
+            write_plan(self.folder, _renamed(cells, names), _renamed(fields, names), skipped)
         if incomplete := close_sweep(self.folder, names.values(), complete):
             # Hydra itself calls this only after a sweep without failures
             self.context.callbacks.on_multirun_end(config=self.composed, config_name=None)
             raise SweepIncompleteError(incomplete)
 
-    def _cells(self, grid: list[list[str]]) -> tuple[dict[str, list[str]], dict[str, Any]]:
-        """Return overrides and config of the distinct cells, by the name of their run's folder."""
+    def _cells(
+        self, grid: list[list[str]]
+    ) -> tuple[dict[str, list[str]], dict[str, Any], dict[str, str]]:
+        """Return overrides and config of the distinct cells, by the name of their run's folder.
+
+        And why cells cannot be, by their overrides; ConfigError unless they are to be skipped.
+        """
         usual = gc.get_threshold()
         gc.set_threshold(100_000)  # else a fifth of the time goes to objects of torch, which stay
         from attnsvm.experiment import check
 
-        cells, configs = dict[str, list[str]](), dict[str, Any]()
+        cells, configs, skipped = dict[str, list[str]](), dict[str, Any](), dict[str, str]()
         machine = job_machine(self.composed.hydra.launcher)
+        common = set(grid[0]).intersection(*grid)
         for number, written in enumerate(each("checking run", grid)):
-            cell, config = self.composer.settled(self.composed, written, number)
-            name = run_name(config)
-            if name in cells:
+            try:
+                cell, config = self.composer.settled(self.composed, written, number)
+                if (name := run_name(config)) in cells:
+                    continue
+                check(config)
+            except ConfigError as error:
+                own = " ".join(word for word in written if word not in common)
+                skipped[own or " ".join(written)] = one_line(str(error))
                 continue
             check_run(config, self.composed.hydra, machine)
-            check(config)
             cells[name], configs[name] = cell, config
         gc.set_threshold(*usual)
-        if equal := len(grid) - len(cells):
+        self._judge(skipped, len(grid), bool(cells))
+        if equal := len(grid) - len(cells) - len(skipped):
             log.info("%d of %d runs are equal to others: each runs once", equal, len(grid))
-        return cells, configs
+        return cells, configs, skipped
+
+    def _judge(self, skipped: dict[str, str], grid: int, any_left: bool) -> None:
+        """Log the cells that cannot be; ConfigError unless they are to be skipped."""
+        if not skipped:
+            return
+        share = f"{len(skipped)} of {grid} cells of the grid"
+        reason = next(iter(skipped.values()))
+        if not any_left:
+            raise ConfigError(reason)
+        if not self.skips:
+            raise ConfigError(f"{reason}; hydra.sweeper.invalid=skip skips {share} that cannot be")
+        log.warning("%s are skipped: they cannot be", share)
+        for cell, why in itertools.islice(skipped.items(), LISTED):
+            log.warning("skipped %s: %s", cell, why)
 
     def _launch(self, pending: dict[str, list[str]]) -> None:
         """Run the cells by the launcher; if it fails, submit again the cells that did not start.

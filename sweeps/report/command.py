@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         return _refuse(f"{directory}: the report cannot be written ({shortened(error)})")
     _print_summary(frames, files)
-    return int(len(frames.incomplete) > 0 or len(files.failed) > 0 or files.kept != "")
+    return int(len(frames.unfinished) > 0 or len(files.failed) > 0 or files.kept != "")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -120,7 +120,7 @@ def _print_cells(frames: LoadedSweep, parts: dict[str, Any]) -> int:
     if reached := getattr(figure_module(few.name), "reached", None):
         lines += reached(few).dropna(axis=1, how="all").to_string(index=False).splitlines()
     sys.stdout.write("".join(f"{one_line(line)}\n" for line in [*lines, frames.not_shown] if line))
-    return 1 if len(frames.incomplete) else 0
+    return 1 if len(frames.unfinished) else 0
 
 
 def _values(parts: dict[str, Any]) -> dict[str, str]:
@@ -146,7 +146,7 @@ def _chart(frames: LoadedSweep, parts: dict[str, Any], paper: bool) -> int:
         return _refuse(f"{frames.directory}: the chart cannot be written ({shortened(error)})")
     for line in (*chart.notes, *map(str, paths)):
         sys.stdout.write(f"{one_line(line)}\n")
-    return 1 if len(frames.incomplete) else 0
+    return 1 if len(frames.unfinished) else 0
 
 
 def _refuse(message: str) -> int:

@@ -10,6 +10,7 @@ from omegaconf import OmegaConf
 from attnsvm.config import ConfigError
 from attnsvm.config.compose import register, validated
 from attnsvm.config.sources import conf_folder
+from attnsvm.sweeps.aggregate import load
 from hydra_plugins.attnsvm_sweeper._cells import CellComposer
 from hydra_plugins.attnsvm_sweeper._grid import axes, grid, per_cell
 from tests.command import SMALL, ran
@@ -190,6 +191,28 @@ def test_a_word_that_is_no_list_is_refused_by_name(loader, monkeypatch):
     monkeypatch.setenv("WORD", "nuclear")
     with pytest.raises(ConfigError, match="norms=nuclear: must be a list"):
         validated(compose("config", ["svm.norms=${oc.env:WORD}"]))
+
+
+def test_cells_that_cannot_be_refuse_the_sweep_or_are_skipped_counted_and_listed(tmp_path):
+    ranks = ("parameterization=kq", "parameterization.m=1,3", "data.d=2,3")
+    grid = ["-m", *SMALL[:3], "optimizer.steps=5", *ranks]
+    refused = ran(*grid, cwd=tmp_path, code=2).stderr
+    assert (
+        "parameterization.m=3: must be >= 1 and <= data.d=2; hydra.sweeper.invalid=skip" in refused
+    )
+    assert not (tmp_path / "multirun").exists()
+    grid.append("hydra.sweeper.invalid=skip")
+    logged, cell = ran(*grid, cwd=tmp_path).stdout, "parameterization.m=3 data.d=2"
+    assert f"skipped {cell}: parameterization.m=3: must be >= 1 and <= data.d=2" in logged
+    assert "1 of 4 cells of the grid are skipped" in logged
+    status = ran(cwd=tmp_path, command="attnsvm-status").stdout
+    assert status.startswith(f"skipped  {cell}  parameterization.m=3")
+    assert status.endswith("4 runs: 3 done, 1 skipped\n")
+    sweep = load(tmp_path / "multirun/latest")
+    assert sweep.left_out[["run", "state"]].to_numpy().tolist() == [[cell, "skipped"]]
+    assert cell in (tmp_path / "multirun/latest/report.html").read_text()
+    none = ran("-m", "trials=0", "seed=1,2", grid[-1], cwd=tmp_path, code=2).stderr
+    assert none.endswith("trials=0: must be a whole number >= 1\n")
 
 
 def test_a_sweep_runs_what_it_names(tmp_path):

@@ -1,5 +1,6 @@
 """Sweep files and figures of the user's own, from a folder or from a plug-in."""
 
+import json
 import re
 from pathlib import Path
 
@@ -60,7 +61,7 @@ def test_a_sweep_of_a_users_own_is_listed_run_and_drawn(way, own):
     if way == "entry point":
         write_entry_points(place, "conf: mine = my_sweeps.conf", "figures: mine = my_sweeps.mine")
     shown = ran("--help", *words, path=place, cwd=own).stdout
-    assert re.search(r"  mine  .*/sweep/mine\.yaml", shown)
+    assert re.search(r"  sweep=mine  .*/sweep/mine\.yaml", shown)
     ran("sweep=mine", *words, *SMALL[:3], "optimizer.steps=50", path=place, cwd=own)
     folder = own / "multirun/mine"  # no line of the file says so
     assert len(list(folder.glob("*/run.json"))) == 2
@@ -71,6 +72,18 @@ def test_a_sweep_of_a_users_own_is_listed_run_and_drawn(way, own):
     (folder / "figures/mine.png").unlink()
     ran("multirun/mine", *read, path=place, cwd=own, command="attnsvm-report")
     assert (folder / "figures/mine.png").exists()
+
+
+def test_an_experiment_of_a_users_own_is_listed_and_run(own):
+    (own / "own/experiment").mkdir()
+    (own / "own/experiment/small.yaml").write_text(SWEEP.partition("sweep: mine")[0] + "seed: 7\n")
+    assert "experiment=small  own/" in ran("--help", "--config-dir=own", cwd=own).stdout
+    ran("-m", *SMALL, "experiment=small", "seed=7,8", "--config-dir", "own", cwd=own)
+    runs = [json.loads(path.read_text()) for path in own.glob("multirun/latest/*/run.json")]
+    assert sorted(run["config"]["seed"] for run in runs) == [7, 8]
+    assert {run["options"]["head"] for run in runs} == {"relu"}
+    missing = ran(*SMALL, "experiment=small", cwd=own, code=2).stderr
+    assert "experiment=small: must be a file DIR/experiment/small.yaml" in missing
 
 
 @pytest.mark.full

@@ -56,8 +56,8 @@ def run_in(folder, state):
 WRITTEN = {"done": {}, "corrupt": {}, "stale": {"numbers": 0}, "other_version": {"format": 2}}
 """States of a complete record, and the fields of its `run.json` in which it differs."""
 
-ELSEWHERE = ("too_large", "unreadable", "other_run")
-"""States that reading tells, that the system causes, and that depend on a folder's name."""
+ELSEWHERE = ("too_large", "unreadable", "other_run", "skipped")
+"""States that reading tells, that the system causes, that need a folder's name, or no folder."""
 
 TOLD = {state: state for state in STATES if state not in ELSEWHERE}
 
