@@ -16,7 +16,7 @@ from attnsvm import record
 from attnsvm.config.identity import recorded_fields
 from attnsvm.display.pace import each
 from attnsvm.record import one_line
-from attnsvm.record.folder import read_tables
+from attnsvm.record.stored import StoredRun
 
 from . import cells
 from .cells import disagreements, first_rows
@@ -154,7 +154,7 @@ def _run(
     if not stored.finished:
         return row, fields, None
     try:
-        return row, fields, read_tables(folder, stored.run, room)
+        return row, fields, StoredRun(folder, stored.run).tables(room)
     except record.CorruptRecordError as error:
         state, reason = error.state, record.shortened(error)
     except (OSError, KeyError, TypeError, ValueError) as error:

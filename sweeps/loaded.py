@@ -14,7 +14,7 @@ from attnsvm.config.names import did_you_mean
 from attnsvm.config.words import MEANINGS
 from attnsvm.display.results import Summarized
 from attnsvm.record import one_line
-from attnsvm.record.folder import read_solutions
+from attnsvm.record.stored import StoredRun
 
 from .cells import CellAxes, unrecorded
 from .chart import Chart, chart_of, chosen_rows, spec_of
@@ -203,7 +203,7 @@ class LoadedSweep(Summarized):
         if run not in self.folders:
             near = one_line(did_you_mean(str(run), self.folders))
             raise ValueError(f"run={one_line(str(run))!r}: {near}must be a name in the column run")
-        return read_solutions(self.folders[run])
+        return StoredRun(self.folders[run]).arrays()
 
     def chart(self, x: str, y: str, **parts: Any) -> Chart:
         """Return table, counts, notes and figure of any column against any other.

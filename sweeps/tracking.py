@@ -15,7 +15,7 @@ from attnsvm.config import ConfigError
 from attnsvm.config.identity import recorded_fields
 from attnsvm.record import states
 from attnsvm.record.columns import key_columns
-from attnsvm.record.folder import read_tables
+from attnsvm.record.stored import StoredRun
 
 from .aggregate import PROVENANCE
 from .cells import groups
@@ -71,7 +71,7 @@ class Tracker(Callback):
 
 
 def _content(folder: Path, run: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, float]]:
-    trials = read_tables(folder, run)[0].to_pandas()
+    trials = StoredRun(folder, run).tables()[0].to_pandas()
     metrics = {name: run[name] for name in ("drawn", "accepted", "wanted")}
     metrics["wall_s"] = sum(run["timings_s"].values())
     metrics |= {f"count_{status}": count for status, count in run["statuses"].items()}

@@ -14,7 +14,7 @@ from attnsvm.cli.errors import outcome
 from attnsvm.config import ConfigError, RunConfig
 from attnsvm.config.names import did_you_mean
 from attnsvm.config.probe import probe_quantities
-from attnsvm.record import one_line, read_run, run_state
+from attnsvm.record import one_line, run_state
 from attnsvm.record.columns import TRIAL_COLUMNS, WORDS, norm_columns
 
 if TYPE_CHECKING:
@@ -77,14 +77,14 @@ class Objective:
 
         A sweeper counts None as a failed trial, never as a good one.
         """
-        from attnsvm.record.folder import read_tables
+        from attnsvm.record.stored import StoredRun
 
         run = run_state(folder, verify=False)
         if not run.finished:
             undefined = f"objective {self.text} is undefined"
             log.warning("%s: %s: the run is %s", folder, undefined, run.state)
             return None
-        trials = read_tables(folder, read_run(folder))[0].to_pandas()
+        trials = StoredRun(folder).tables()[0].to_pandas()
         number, counted = self.value(trials)
         if number is not None:
             outcome.info("%s: objective %s = %.6g (%s)", folder, self.text, number, counted)

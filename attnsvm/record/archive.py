@@ -3,8 +3,7 @@
 All are untrusted: names and sizes are checked before anything is written or allocated.
 """
 
-import math
-import os
+import io
 import shutil
 import tempfile
 import zipfile
@@ -12,7 +11,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 
@@ -93,46 +92,36 @@ IN_MEMORY_BYTES = 2**20
 
 
 def read_arrays(file: BinaryIO) -> dict[str, np.ndarray]:
-    """Return the arrays of an .npz file by their names, each checked before it is read.
+    """Return the arrays of an .npz file, of numbers or words, by their names.
 
-    They may take half of the room on the disk.
+    They may take half of the room on the disk; a large one is mapped from a file without a name.
     """
-    arrays, place = dict[str, np.ndarray](), tempfile.gettempdir()
-    with refused("", *UNREADABLE_ARCHIVE), zipfile.ZipFile(file) as archive:
+    with (
+        refused("", *UNREADABLE_ARCHIVE),
+        zipfile.ZipFile(file) as archive,
+        tempfile.TemporaryDirectory() as place,
+    ):
         members, free = archive.infolist(), shutil.disk_usage(place).free
         needed = sum(member.file_size for member in members)
         if needed > free // 2:
             must = f"must be at most half of the {free} that are free in {place}"
             raise TooLargeError(f"arrays of {needed} bytes; {must}")
+        arrays = {}
         for member in members:
-            name = member.filename
-            with refused(f"{name[:100]}: ", *UNREADABLE_ARCHIVE), archive.open(member) as stream:
-                arrays[name.removesuffix(".npy")] = _array(stream, member.file_size)
-    return arrays
+            small = member.file_size <= IN_MEMORY_BYTES
+            content = archive.read(member) if small else Path(archive.extract(member, place))
+            arrays[member.filename.removesuffix(".npy")] = _array(content)
+        return arrays
 
 
 def read_array(path: Path) -> np.ndarray:
     """Return the array of an .npy file."""
-    with refused("", *UNREADABLE_ARCHIVE), open_regular(path, MAX_TABLE_BYTES) as stream:
-        return _array(stream, os.fstat(stream.fileno()).st_size)
+    with refused("", *UNREADABLE_ARCHIVE), open_regular(path, MAX_TABLE_BYTES):
+        return _array(path)
 
 
-def _array(stream: Any, size: int) -> np.ndarray:
-    """Return the array of an open .npy file; a large one is mapped from a file without a name.
-
-    It must be of numbers or words, and the file must have the bytes of its shape and type.
-    """
-    if np.lib.format.read_magic(stream) != (1, 0):
-        raise CorruptRecordError("must be of version 1.0 of the format .npy")
-    shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
-    if dtype.hasobject:
-        raise CorruptRecordError(f"{dtype}: must be numbers or words, not Python objects")
-    if stream.tell() + math.prod(shape) * dtype.itemsize != size:
-        raise CorruptRecordError(f"{size} bytes; must be those of {dtype} of shape {shape}")
-    order: Any = "F" if fortran else "C"
-    if size <= IN_MEMORY_BYTES:
-        return np.ndarray(shape, dtype, bytearray(stream.read()), order=order)
-    with tempfile.TemporaryFile() as place:
-        shutil.copyfileobj(stream, place)
-        place.flush()
-        return np.asarray(np.memmap(place, dtype, "c", 0, shape, order))
+def _array(content: bytes | Path) -> np.ndarray:
+    """Return the array of an .npy file, of numbers or words; that of a path is mapped."""
+    if isinstance(content, Path):
+        return np.asarray(np.lib.format.open_memmap(content, mode="c"))
+    return np.asarray(np.lib.format.read_array(io.BytesIO(content), allow_pickle=False))

@@ -1,4 +1,4 @@
-"""The folder of a run: its record is complete or absent, and is checked when it is read.
+"""Writing the record of a run: in its folder it is complete or absent.
 
 A run's folder holds `trials.parquet` (a row for every instance), `history.parquet` (long: seed,
 step, quantity, value), `solutions.npz` (weights and multipliers, from which every certificate can
@@ -26,10 +26,10 @@ import pyarrow.parquet as pq
 from attnsvm.config.groups import one_layer_problems
 from attnsvm.record import columns as declared
 from attnsvm.record import files
-from attnsvm.record.archive import IN_MEMORY_BYTES, read_arrays
+from attnsvm.record.archive import IN_MEMORY_BYTES
 from attnsvm.record.columns import Column
-from attnsvm.record.run import RUN_FILE, TABLES, read_run
-from attnsvm.record.schema import RunRecord, read_history, read_trials
+from attnsvm.record.run import RUN_FILE, TABLES
+from attnsvm.record.schema import RunRecord
 from attnsvm.record.state import NEW, move_in
 
 ROW_GROUP = 2**17
@@ -188,53 +188,3 @@ def write_failure(
     failure = {"state": state, "reason": reason, "place": place, "traceback": trace}
     with _replaced(folder) as new:
         files.write_json(new / RUN_FILE, {**origin, **failure, "files": {}})
-
-
-def read_record(folder: Path) -> tuple[RunRecord, dict[str, Any]]:
-    """Return the record in `folder` and the content of its `run.json`, checksums verified."""
-    run, solutions = read_run(folder), read_solutions(folder)
-    trials, history = (table.to_pandas() for table in read_tables(folder, run))
-    lacking = frozenset(trials).difference(pq.read_schema(folder / TABLES[0]).names)
-    return RunRecord(trials, history, solutions, run["timings_s"], lacking), run
-
-
-def read_solutions(folder: Path) -> dict[str, np.ndarray]:
-    """Return the arrays of the record in `folder`, checksum verified.
-
-    FileNotFoundError without `run.json`; CorruptRecordError if a file is missing or differs, and
-    the other errors of `read_run`.
-    """
-    run = read_run(folder)
-    if run["state"] != "done":
-        raise files.CorruptRecordError(
-            f"{folder}: the run is {run['state']}, it has no arrays and no tables"
-        )
-    path = folder / TABLES[2]
-    with (
-        files.refused(""),
-        files.verified(path, run["files"][path.name]) as stream,
-        files.refused(f"{path}: "),
-    ):
-        return read_arrays(stream)
-
-
-def read_tables(
-    folder: Path, run: Mapping[str, Any], room: int | None = None
-) -> tuple[pa.Table, pa.Table]:
-    """Return trials and history of the run in `folder`, whose `run.json` holds `run`.
-
-    All checksums are verified, also those of the arrays, which are not returned. Each of the tables
-    needs at most `room` bytes of memory, by default half of it, else TooLargeError. Raises as
-    `read_solutions`.
-    """
-    room = files.usable_memory() // 2 if room is None else room
-    contents = []
-    with files.refused(""):
-        with files.verified(folder / TABLES[2], run["files"][TABLES[2]]):
-            pass
-        for name in TABLES[:2]:
-            with files.verified(folder / name, run["files"][name], room) as stream:
-                contents.append(stream.read())
-    with files.refused(f"{folder}/"):
-        trials = read_trials(contents[0], run, room)
-        return trials, read_history(contents[1], trials, room)

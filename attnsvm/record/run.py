@@ -24,12 +24,7 @@ from attnsvm.config.run import GROUPS, WITHOUT_EFFECT, RunConfig
 from attnsvm.config.sources import package_of
 from attnsvm.config.version import FORMAT, NUMBERS
 from attnsvm.record.columns import columns_digest
-from attnsvm.record.files import (
-    CorruptRecordError,
-    OtherVersionError,
-    read_json,
-    refused,
-)
+from attnsvm.record.files import OtherVersionError, read_json, refused
 
 RUN_FILE = "run.json"
 TABLES = ("trials.parquet", "history.parquet", "solutions.npz")
@@ -38,17 +33,6 @@ MAX_RUN_BYTES = 2**22
 """Largest `run.json` that is read, in bytes."""
 
 OTHER_VERSION = "made by another version of attnsvm"
-
-FIELDS = {
-    *("state", "signature", "device", "version", "code", "python", "sweep", "question"),
-    *("git_revision", "options", "extension_code", "slurm", "packages", "hardware", "config"),
-    *("probes", "overrides", "started_s", "format", "numbers"),
-}
-"""Names of the fields of every `run.json`."""
-
-DONE = {"wanted", "drawn", "accepted", "statuses", "timings_s", "files"}
-NOT_DONE = {"reason", "place", "traceback"}
-"""Names of the fields of a run that is done, and of one that is not."""
 
 BEFORE_FORMATS: Mapping[str, Any] = {"format": 1, "numbers": 0}
 """The fields that records have had since they have a format, with the value of older ones."""
@@ -66,10 +50,6 @@ def read_run(folder: Path) -> dict[str, Any]:
     path = folder / RUN_FILE
     with refused(""):
         run = {**BEFORE_FORMATS, **read_json(path, MAX_RUN_BYTES)}
-    own = DONE if run.get("state") == "done" else NOT_DONE
-    missing = [*sorted(FIELDS - run.keys()), *sorted(own - run.keys())]
-    if run["format"] == FORMAT and missing:
-        raise CorruptRecordError(f"{path}: {missing[0]}: missing")
     try:
         if run["format"] != FORMAT:
             raise ConfigError(f"format={run['format']}: must be {FORMAT}")

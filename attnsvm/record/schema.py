@@ -12,17 +12,8 @@ from typing import Any, Self
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from attnsvm.record.columns import LAYER_KEY, TRIAL_COLUMNS, Column, further_columns, key_columns
-from attnsvm.record.files import (
-    CorruptRecordError,
-    OtherVersionError,
-    TooLargeError,
-    byte_size,
-    refused,
-)
-from attnsvm.record.run import OTHER_VERSION
+from attnsvm.record.columns import LAYER_KEY, TRIAL_COLUMNS, Column
 
 
 @dataclass(frozen=True)
@@ -95,12 +86,6 @@ def trial_table(
     return pd.DataFrame(data)
 
 
-UNREADABLE_TABLE = (pa.ArrowException, OSError)
-"""Exceptions of Arrow for a damaged file."""
-
-STEPS = (pa.int64(), pa.float64())
-"""Types of a step: a number of steps, or a radius."""
-
 NECESSARY = {"seed", "status", "step", "quantity", "value", *(column.name for column in LAYER_KEY)}
 NECESSARY |= {column.name for column in TRIAL_COLUMNS if column.dtype in ("int64", "bool")}
 """Columns that every record has; another one is empty in the records that are older than it."""
@@ -113,60 +98,11 @@ def trial_schema(*further: Column) -> pa.Schema:
 
 
 @cache
-def history_schema(step: pa.DataType, *key: str) -> pa.Schema:
-    """Return the schema of `history.parquet`; a step is a whole number or a radius.
+def history_schema(radii: bool, *key: str) -> pa.Schema:
+    """Return the schema of `history.parquet`; a step is a whole number, or one of `radii`.
 
     `key` are the columns that tell the rows of the trials apart.
     """
-    like = pd.DataFrame({**{name: [0] for name in key}, "step": 0, "quantity": "", "value": 0.0})
-    typed = like.astype({"step": step.to_pandas_dtype(), "quantity": "str"})
-    return pa.Schema.from_pandas(typed, preserve_index=False)
-
-
-def read_trials(content: bytes, run: Mapping[str, Any], room: int) -> pa.Table:
-    """Return the table of the instances that `run.json` counts, of at most `room` bytes.
-
-    Its columns are those of the schema, each of its type; each instance is there once. A column
-    that an older record lacks is empty.
-    """
-    with refused("trials.parquet: ", *UNREADABLE_TABLE):
-        schema = trial_schema(*further_columns(run["config"], run["probes"]))
-        table = _read(content, schema, room, older=bool(run.get("stale")))
-        if len(table) != run["drawn"]:
-            raise CorruptRecordError(f"has {len(table)} rows; must have drawn={run['drawn']}")
-        return table
-
-
-def read_history(content: bytes, trials: pa.Table, room: int) -> pa.Table:
-    """Return the history of the instances in `trials`, of at most `room` bytes."""
-    with refused("history.parquet: ", *UNREADABLE_TABLE):
-        names = pq.read_schema(pa.BufferReader(content))
-        step = STEPS["step" in names.names and names.field("step").type == STEPS[1]]
-        return _read(content, history_schema(step, *key_columns(trials.column_names)), room)
-
-
-def _read(content: bytes, schema: pa.Schema, room: int, older: bool = False) -> pa.Table:
-    """Return the rows of the file in `content`, whose columns must be those of `schema`.
-
-    An `older` record may lack those that are not NECESSARY, which are then empty.
-    """
-    file = pq.ParquetFile(pa.BufferReader(content), pre_buffer=False)
-    types = {field.name: field.type for field in file.schema_arrow}
-    missing, unknown = set(schema.names) - set(types), set(types) - set(schema.names)
-    for name in sorted(unknown | (missing & NECESSARY if older else missing)):
-        what = "unknown" if name in unknown else "missing"
-        raise OtherVersionError(f"column {name} {what}, {OTHER_VERSION}")
-    rows = file.metadata.num_rows
-    needed = 8 * rows * len(schema)
-    if needed > room:
-        message = f"{byte_size(needed)} of memory; must be at most {byte_size(room)} here"
-        raise TooLargeError(f"needs {message}")
-    table = file.read(use_threads=False)
-    for column in schema:
-        kind = types.get(column.name)
-        if kind is None:
-            empty = "" if pa.types.is_large_string(column.type) else None
-            table = table.append_column(column, pa.repeat(pa.scalar(empty, column.type), rows))
-        elif kind != column.type and not {kind, column.type} <= {pa.string(), pa.large_string()}:
-            raise CorruptRecordError(f"column {column.name} is {kind}; must be {column.type}")
-    return table.select(schema.names).cast(schema)  # without the metadata of the file
+    step = 0.0 if radii else 0
+    like = pd.DataFrame({**{name: [0] for name in key}, "step": step, "quantity": "", "value": 0.0})
+    return pa.Schema.from_pandas(like.astype({"quantity": "str"}), preserve_index=False)

@@ -22,9 +22,9 @@ from attnsvm.data import Seeded
 from attnsvm.display.pace import each
 from attnsvm.experiment import MAX_DRAWS_PER_TRIAL, stages_of
 from attnsvm.record.columns import key_columns
-from attnsvm.record.folder import read_record
 from attnsvm.record.run import identity, recorded_config
 from attnsvm.record.schema import RunRecord
+from attnsvm.record.stored import StoredRun
 from attnsvm.verify.constraints import StoredSvm
 from attnsvm.verify.rerun import ROUNDS, Rerun, compare, places
 from attnsvm.verify.svm import verify
@@ -92,8 +92,8 @@ def prove(folder: Path, instances: int | None = None) -> RunProof:
     None: all, or a sample of a run that took longer than `LONG_S`. A malformed record raises any
     exception.
     """
-    record, as_stored = read_record(folder)
-    run = _with_files_beside(as_stored, folder)
+    stored = StoredRun(folder)
+    record, run = stored.record(), _with_files_beside(stored.content, folder)
     proof = RunProof(record.trials["seed"].nunique())
     _prove_svms(record, run["config"], proof)
     if any(seed is None for seed, _ in proof.differences):  # of rows that are not those of arrays

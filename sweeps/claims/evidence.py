@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from attnsvm.record.folder import read_solutions
+from attnsvm.record.stored import StoredRun
 
 from ..cells import row_key, word
 from ..loaded import LoadedSweep
@@ -110,7 +110,7 @@ class Evidence:
         """
         numbers = pd.Series(np.nan, index=self.trials.index)
         for run, rows in self.trials.groupby(self.trials["run"].astype(str)):
-            if stored := read_solutions(self.sweep.folders[str(run)]):
+            if stored := StoredRun(self.sweep.folders[str(run)]).arrays():
                 _, *key = row_key(rows)
                 of_arrays = [stored["seeds" if name == "seed" else name] for name in key]
                 values = pd.Series(
@@ -135,7 +135,7 @@ def _sized(sweep: LoadedSweep) -> pd.DataFrame:
         return rows
     sized = rows.assign(**{name: rows.get(name, np.nan) for name in SIZES})
     for run, part in rows[unknown].groupby(rows["run"].astype(str)):
-        if stored := read_solutions(sweep.folders[str(run)]):
+        if stored := StoredRun(sweep.folders[str(run)]).arrays():
             sized.loc[part.index, list(SIZES)] = stored["X"].shape[1:]
     return sized
 

@@ -10,8 +10,8 @@ from scipy.special import softmax
 from attnsvm.config import ConfigError
 from attnsvm.config.instantiate import named
 from attnsvm.record.columns import WORDS
-from attnsvm.record.folder import read_solutions
 from attnsvm.record.run import read_run
+from attnsvm.record.stored import StoredRun
 
 from .. import statistics
 from ..cells import CellAxes, row_key
@@ -104,7 +104,7 @@ def outcome_shares(trials: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
 def arrays_of(frames: LoadedSweep, run: object) -> dict[str, np.ndarray]:
     """Return the stored arrays of a run; none if its folder is not known."""
     folder = frames.folders.get(str(run))
-    return {} if folder is None else dict(read_solutions(folder))
+    return {} if folder is None else StoredRun(folder).arrays()
 
 
 def attention(at: Mapping[str, np.ndarray], W: np.ndarray) -> np.ndarray:

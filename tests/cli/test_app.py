@@ -13,7 +13,7 @@ from hydra.errors import HydraException
 from attnsvm.cli.errors import exit_code
 from attnsvm.cli.help import help_text
 from attnsvm.config import GROUPS, ConfigError
-from attnsvm.record.folder import read_record
+from attnsvm.record.stored import StoredRun
 from tests.cli.test_objective import two_files
 from tests.command import QUIET, SMALL, ran
 from tests.faults import run_states, written
@@ -60,7 +60,8 @@ def test_no_heavy_package_is_imported_that_an_answer_does_not_need(
 def test_one_run_leaves_a_complete_record(tmp_path):
     ran(*SMALL, "seed=5", cwd=tmp_path)
     (folder,) = (tmp_path / "multirun/single").iterdir()
-    result, run = read_record(folder)
+    stored = StoredRun(folder)
+    run, result = stored.content, stored.record()
     assert result.trials["seed"].tolist() == [5, 6, 7]
     assert run["state"] == "done"
     assert run["config"]["data"] == {"_target_": "attnsvm.data.Sphere", "n": 3, "T": 3, "d": 4}

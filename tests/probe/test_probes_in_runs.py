@@ -10,7 +10,7 @@ import attnsvm
 from attnsvm import experiment
 from attnsvm.config import ConfigError
 from attnsvm.config.identity import signature
-from attnsvm.record.folder import read_record
+from attnsvm.record.stored import StoredRun
 from tests.config.test_config import composed
 from tests.quick import refusals
 from tests.verify.forging import refusal
@@ -44,8 +44,9 @@ COLUMNS = [
 
 
 def test_the_numbers_are_columns_of_trials_and_quantities_of_the_history(folder):
-    stored, run = read_record(folder)
-    assert list(stored.trials)[-len(COLUMNS) :] == COLUMNS == sorted(run["probes"])
+    run = StoredRun(folder)
+    stored = run.record()
+    assert list(stored.trials)[-len(COLUMNS) :] == COLUMNS == sorted(run.content["probes"])
     curves = stored.history.pivot_table("value", "seed", ["quantity", "step"])
     for name in COLUMNS:
         assert list(curves[name]) == [0, 100, 200]

@@ -7,8 +7,8 @@ from attnsvm.cli.columns import columns_page, columns_text, dictionary
 from attnsvm.config import PROBES
 from attnsvm.record import STATES
 from attnsvm.record.columns import HISTORY_COLUMNS, RUN_COLUMNS, STAGES, TRIAL_COLUMNS
-from attnsvm.record.folder import read_tables, write
-from attnsvm.record.run import read_run
+from attnsvm.record.folder import write
+from attnsvm.record.stored import StoredRun
 from attnsvm.svm import SvmStatus
 from attnsvm.sweeps.aggregate import load
 from attnsvm.sweeps.cells import SCHEMA
@@ -61,6 +61,6 @@ def test_a_file_says_meaning_and_unit_of_each_of_its_columns_which_are_not_read(
             stored = schema.field(item.name).metadata
             assert stored[b"meaning"].decode() == item.meaning
             assert stored[b"unit"].decode() == item.unit
-    trials, _ = read_tables(tmp_path, read_run(tmp_path))
+    trials, _ = StoredRun(tmp_path).tables()
     assert all(field.metadata is None for field in trials.schema)
     pd.testing.assert_frame_equal(trials.to_pandas(), a_record().trials)

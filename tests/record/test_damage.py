@@ -18,9 +18,9 @@ from attnsvm.cli import job
 from attnsvm.config import ConfigError
 from attnsvm.config.identity import run_name
 from attnsvm.record import KEPT, LOCK_FILE, PLAN_FILE, RUN_FILE, TABLES, CorruptRecordError
-from attnsvm.record.folder import read_record, read_tables
 from attnsvm.record.plan import MAX_RUNS
 from attnsvm.record.state import NEW, complete, run_state
+from attnsvm.record.stored import StoredRun
 from attnsvm.sweeps import status
 from attnsvm.sweeps.aggregate import load
 from attnsvm.sweeps.report import command as report
@@ -137,7 +137,7 @@ def test_a_record_that_cannot_be_read_now_is_kept(name, code, sweep, run, runs_m
         refusing(patched, name, code)
         assert {run_state(sweep / cell).state for cell in plan} == {"unreadable"}
         with pytest.raises(CorruptRecordError, match="cannot be read now"):
-            read_record(run)
+            StoredRun(run).record()
         assert record.begin_sweep(sweep, plan, {}, "") == {}
         assert job.perform(CONFIGS[run.name], run, [], in_sweep=True) == "unreadable"
     assert odd.files(sweep) == before
@@ -171,7 +171,7 @@ def test_more_rows_than_there_is_memory(sweep, run, monkeypatch):
     """A table that is too large for this machine is not corrupt."""
     odd.change_table(run, lambda rows: rows.take(pa.array([0] * 10**5)))
     with pytest.raises(record.TooLargeError, match="of memory; must be at most"):
-        read_tables(run, record.read_run(run), 2**21)
+        StoredRun(run).tables(2**21)
     monkeypatch.setattr(record, "usable_memory", lambda: 200)
     runs = load(sweep).incomplete
     assert set(runs["state"]) == {"too_large"}
@@ -184,16 +184,16 @@ def test_more_rows_than_there_is_memory(sweep, run, monkeypatch):
 def test_a_column_that_an_older_record_lacks_is_empty(column, kind, run):
     odd.change_table(run, lambda rows: rows.drop_columns([column]))
     with pytest.raises(CorruptRecordError, match=f"column {column} missing"):
-        read_record(run)  # it says that it has it
+        StoredRun(run).record()  # it says that it has it
     odd.rewritten(run, columns="0" * 12)
-    stored, _ = read_record(run)
+    stored = StoredRun(run).record()
     assert stored.lacking == {column}
     values = stored.trials[column]
     assert str(values.dtype) == kind
     assert (values == "").all() if kind == "str" else values.isna().all()
     odd.change_table(run, lambda rows: rows.drop_columns(["status"]))
     with pytest.raises(CorruptRecordError, match="column status missing"):
-        read_record(run)
+        StoredRun(run).record()
 
 
 ARRAYS = {
@@ -213,7 +213,7 @@ def test_arrays_that_are_none_are_refused(kind, run):
             archive.writestr("W.npy", sink.getvalue().replace(b"(8,), }" + 9 * b" ", shape))
     odd.replace_file(run, TABLES[2], content.getvalue())
     with odd.deadline(), pytest.raises(CorruptRecordError, match=r"solutions\.npz: "):
-        read_record(run)
+        StoredRun(run).record()
 
 
 FAILED = {"state": "failed", "reason": "", "place": "", "traceback": ""}

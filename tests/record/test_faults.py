@@ -13,10 +13,11 @@ import pytest
 
 from attnsvm.config.identity import run_name
 from attnsvm.record.files import CorruptRecordError
-from attnsvm.record.folder import read_record, write
+from attnsvm.record.folder import write
 from attnsvm.record.provenance import provenance
 from attnsvm.record.run import RUN_FILE, TABLES
 from attnsvm.record.state import NEW, run_state
+from attnsvm.record.stored import StoredRun
 from attnsvm.sweeps.aggregate import load
 from tests.command import until
 from tests.faults import (
@@ -59,7 +60,7 @@ def check_after_a_kill(folder, cells, done_before, is_stale=False):
     done = {name for name, state in content.items() if state == "done"}
     assert done_before <= done
     for name in done:
-        read_record(folder / name)
+        StoredRun(folder / name).record()
     return done
 
 
@@ -148,7 +149,7 @@ def test_no_flipped_bit_and_no_truncation_is_read(flips, cuts, tmp_path, uninter
             path.write_bytes(damaged)
             assert run_state(folder).state == "corrupt"
             with pytest.raises(CorruptRecordError):
-                read_record(folder)
+                StoredRun(folder).record()
         path.write_bytes(sound)
     assert run_state(folder).state == "done"
 

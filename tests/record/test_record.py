@@ -8,10 +8,11 @@ import pytest
 from attnsvm import record
 from attnsvm.record import folder as stream
 from attnsvm.record.files import CorruptRecordError
-from attnsvm.record.folder import read_record, write, write_failure
+from attnsvm.record.folder import write, write_failure
 from attnsvm.record.provenance import provenance
 from attnsvm.record.run import TABLES
 from attnsvm.record.schema import RunRecord, trial_table
+from attnsvm.record.stored import StoredRun
 from tests.config.test_config import composed
 from tests.faults import cut
 
@@ -41,7 +42,8 @@ def a_record() -> RunRecord:
 def test_what_is_read_is_what_was_written_in_files_of_the_usual_permissions(tmp_path):
     written = a_record()
     write(tmp_path, [written], ORIGIN)
-    got, run = read_record(tmp_path)
+    stored = StoredRun(tmp_path)
+    got, run = stored.record(), stored.content
     pd.testing.assert_frame_equal(got.trials, written.trials)
     pd.testing.assert_frame_equal(got.history, written.history)
     assert got.solutions.keys() == written.solutions.keys()
@@ -70,7 +72,7 @@ def test_a_failure_is_a_record_without_tables(tmp_path):
     assert run["place"].startswith("test_record.py:")
     assert record.run_state(tmp_path).state != "done"
     with pytest.raises(CorruptRecordError, match="failed"):
-        read_record(tmp_path)
+        StoredRun(tmp_path).record()
 
 
 def test_an_error_between_two_parts_leaves_the_old_record_and_no_litter(tmp_path):
@@ -98,9 +100,9 @@ def test_the_files_do_not_depend_on_how_the_record_is_cut(rows, tmp_path, monkey
         write(tmp_path / name, record_parts, ORIGIN)
     for name in TABLES:
         assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
-    got, run = read_record(tmp_path / "parts")
-    pd.testing.assert_frame_equal(got.trials, whole.trials)
-    assert run["drawn"] == 3
+    stored = StoredRun(tmp_path / "parts")
+    pd.testing.assert_frame_equal(stored.record().trials, whole.trials)
+    assert stored.content["drawn"] == 3
     assert pq.ParquetFile(tmp_path / "parts/trials.parquet").num_row_groups == -(-3 // rows)
 
 

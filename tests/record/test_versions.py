@@ -29,7 +29,7 @@ from attnsvm.config.optimizer import NormalizedGDConfig
 from attnsvm.config.run import SECTIONS
 from attnsvm.record import RUN_FILE, TABLES, is_of, run_state
 from attnsvm.record.columns import DECLARED
-from attnsvm.record.folder import read_record
+from attnsvm.record.stored import StoredRun
 from attnsvm.sweeps import status
 from attnsvm.sweeps.aggregate import load
 from attnsvm.sweeps.export import export
@@ -90,7 +90,7 @@ def test_records_of_older_commits_are_read_and_are_those_of_their_command(kind, 
     assert not is_of(state.run, composed(*overrides(run), "svm.gap=1e-8"))
     assert state.state == ("failed" if kind == "failed" else "stale")
     if kind != "failed":
-        content, _ = read_record(run)
+        content = StoredRun(run).record()
         assert len(content.trials) == state.run["drawn"]
         assert content.lacking == frozenset()
 

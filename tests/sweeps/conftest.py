@@ -1,5 +1,7 @@
 """A sweep on disk, and stored arrays of made-up runs."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from attnsvm import experiment, record
@@ -36,5 +38,9 @@ def sound(tmp_path_factory):
 def stored(monkeypatch):
     """Return the arrays of runs by name, which figures read instead of files."""
     arrays = {}
-    monkeypatch.setattr(_numbers, "read_solutions", lambda folder: arrays[str(folder)])
+
+    def run_of(folder):
+        return SimpleNamespace(arrays=lambda: arrays[str(folder)])
+
+    monkeypatch.setattr(_numbers, "StoredRun", run_of)
     return arrays

@@ -11,8 +11,9 @@ import attnsvm
 from attnsvm import experiment, record
 from attnsvm.record.columns import TRIAL_COLUMNS
 from attnsvm.record.files import CorruptRecordError
-from attnsvm.record.folder import read_record, write, write_failure
+from attnsvm.record.folder import write, write_failure
 from attnsvm.record.provenance import provenance
+from attnsvm.record.stored import StoredRun
 from attnsvm.sweeps.aggregate import read_sweep
 from tests.config.test_config import composed
 from tests.sweeps.conftest import written
@@ -45,7 +46,7 @@ def test_fields_that_differ_are_columns_named_as_on_the_command_line(sound):
 def test_the_numbers_are_those_of_the_records(sound):
     loaded = attnsvm.load(sound)
     for run in loaded.runs["run"]:
-        stored, _ = read_record(sound / run)
+        stored = StoredRun(sound / run).record()
         for table in ("trials", "history"):
             part = getattr(loaded, table)
             part = part[part["run"] == run].reset_index(drop=True)

@@ -13,8 +13,9 @@ import torch
 
 from attnsvm.config.identity import digest_before_formats, folder_name
 from attnsvm.experiment import svms
-from attnsvm.record.folder import read_record, write
+from attnsvm.record.folder import write
 from attnsvm.record.schema import RunRecord
+from attnsvm.record.stored import StoredRun
 from attnsvm.svm import solve_svm
 from attnsvm.verify.rerun import ABSOLUTE
 from attnsvm.verify.run import prove
@@ -37,8 +38,9 @@ class Forgery:
     @classmethod
     def of(cls, folder: Path) -> Self:
         """Return the record in `folder`."""
-        stored, run = read_record(folder)
-        return cls(stored.trials, stored.history, dict(stored.solutions), run)
+        run = StoredRun(folder)
+        stored = run.record()
+        return cls(stored.trials, stored.history, dict(stored.solutions), dict(run.content))
 
     def cell(self, column: str, value: Any, row: int = 0) -> None:
         """Change a cell of the table: to a value, or by a function of it."""
