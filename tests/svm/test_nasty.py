@@ -86,24 +86,15 @@ def test_nasty_instances(difficult, name):
     wrong, count = [], 0
     for _, group in groupby(chosen, key=lambda item: item.X.shape):
         batch = list(group)
-        arrays = (np.stack([getattr(item, name) for item in batch]) for name in ("X", "Z", "mask"))
-        X, Z, mask = map(torch.from_numpy, arrays)
-        solution = solve_svm(
-            X, Z, torch.zeros(X.shape[:2], dtype=torch.int64), norm=name, mask=mask
-        )
-        for b, item in enumerate(batch):
-            status, lower, upper = (
-                solution.status[b],
-                solution.lower_bound[b],
-                solution.objective[b],
-            )
-            wrong += misjudged(name, item, status, float(lower), float(upper))
-            count += status == "solved"
+        X, Z, mask = (np.stack([getattr(item, of) for item in batch]) for of in ("X", "Z", "mask"))
+        solution = solve_svm(X, Z, np.zeros(X.shape[:2], int), norm=name, mask=mask)
+        bounds = zip(batch, solution.status, solution.lower_bound, solution.objective, strict=True)
+        wrong += [text for of in bounds for text in misjudged(name, *of)]
+        count += solution.status.count("solved")
     assert wrong == []
     assert count > 100
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("name", ["max", "l1.75", "spectral"])
 def test_by_constraint_generation(difficult, name):
     for item in (item for item in difficult[3::16] if item.norm != 0):
@@ -111,8 +102,8 @@ def test_by_constraint_generation(difficult, name):
         problem = single_token(X, Z, torch.zeros(X.shape[:2], dtype=torch.int64), mask)
         problem, units = to_canonical(problem)
         solution = to_given(generated(problem, name), units)
-        bracket = float(solution.certificate.lower), float(solution.certificate.upper)
-        assert misjudged(name, item, solution.status[0], *bracket) == []
+        proof = solution.certificate
+        assert misjudged(name, item, solution.status[0], proof.lower, proof.upper) == []
 
 
 def spread(x):
@@ -129,22 +120,14 @@ def test_in_many_dimensions(difficult, name):
 
     Of all 326 such instances 323 are proved infeasible, in the span as in d x d.
     """
-    proved = []
-    for item in difficult[3::11]:
-        least, kappa = item.norm, item.kappa
+    chosen, proved = difficult[3::11], 0
+    for item in chosen:
         X, Z = spread(item.X), spread(item.Z)
-        solution = solve_svm(X, Z, np.zeros(len(X), int), norm=name, mask=item.mask)
-        what = f"{item.family} {least} {solution.status}"
-        if np.isnan(least):
-            assert solution.status in ("infeasible", "undecided"), what
-            proved.append(solution.status == "infeasible")
-            continue
-        slack = 1e-12 + 64 * EPS * kappa
-        assert solution.objective >= least * (1 - slack), what
-        assert solution.lower_bound <= solution.objective * (1 + slack), what
-        assert name == "nuclear" or solution.lower_bound <= least * (1 + slack), what
-        assert kappa > 1e6 or solution.status in ("solved", "unconstrained"), what
-    assert sum(proved) >= len(proved) - 1 >= 15
+        of = solve_svm(X, Z, np.zeros(len(X), int), norm=name, mask=item.mask)
+        open_bracket = of.status == "undecided" and not item.kappa <= 1e6
+        assert open_bracket or not misjudged(name, item, of.status, of.lower_bound, of.objective)
+        proved += of.status == "infeasible"
+    assert proved >= sum(np.isnan(item.norm) for item in chosen) - 1 >= 15
 
 
 @pytest.mark.parametrize(

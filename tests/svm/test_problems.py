@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from attnsvm import optimal_tokens, sample, solve_gen_svm, solve_least_norm, solve_svm
 from attnsvm.linalg.decompositions import JACOBI
@@ -49,12 +50,6 @@ def of_spheres(norm: str, n: int, T: int, d: int, B: int = 6) -> Solutions:
     return separated(norm, *spheres(n, T, d, range(B)))
 
 
-def equal_tokens(norm: str) -> Solutions:
-    X, Z, selected = spheres(16, 70, 32, range(1))
-    X[:, 5] = X[:, 5, :1]
-    return [], [solve_svm(X, Z, selected, norm)]
-
-
 def copies(norm: str, count: int) -> Solutions:
     X, Z, selected = spheres(4, 4, 6, range(1))
     X, Z = X.repeat(1, count, 1, 1), Z.repeat(1, count, 1)
@@ -80,13 +75,6 @@ def random_labels(norm: str, n: int) -> Solutions:
     labels = torch.randint(10, (1, n), generator=torch.Generator().manual_seed(0))
     few = solve_svm(X[:, :15], Z[:, :15], labels[:, :15], norm)
     return [few], [solve_svm(X, Z, labels, norm)]
-
-
-def digits(norm: str, n: int) -> Solutions:
-    """scikit-learn's first n digits in ten classes."""
-    points, labels = pytest.importorskip("sklearn.datasets").load_digits(return_X_y=True)
-    X, Z = torch.eye(64).double()[:10].expand(1, n, 10, 64), torch.from_numpy(points[None, :n] / 16)
-    return [solve_svm(X, Z, torch.from_numpy(labels[None, :n]), norm)], []
 
 
 def chains(norm: str, embeddings: str, K: int) -> Solutions:
@@ -138,42 +126,41 @@ def equal_queries(norm: str, d: int) -> Solutions:
 
 
 def zeros_in_further_dimensions(norm: str, d: int) -> Solutions:
-    """They change no norm: of tokens and queries, or of one of them, with equalities."""
+    """Of tokens and queries, or of one of them, with equalities."""
     X, Z, selected = spheres(3, 4, 6, range(2))
-    few = solve_svm(X, Z, selected, norm)
-    X, Z = (torch.nn.functional.pad(V, (0, d - 6)) for V in (X, Z))
-    many = solve_svm(X, Z, selected, norm)
-    torch.testing.assert_close(many.objective, few.objective, rtol=2e-9, atol=0)
-    assert many.W[:, 6:].abs().amax() <= 1e-7 * many.W.abs().amax()
-    U, V = few.problem.D, many.problem.queries
-    C = normal(2, 1, 6), torch.nn.functional.pad(normal(2, 1, 6, seed=1), (0, d - 6))
-    ones = torch.ones(2, 1)
-    held = [
-        solve_least_norm(factors, few.problem.h, norm, (equality, ones))
-        for factors, equality in (((U, V), C), ((V, U), C[::-1]))
-    ]
-    return [few, many, *held], []
+    far, queries = pad(X, (0, d - 6)), pad(Z, (0, d - 6))
+    solved = solve_svm(far, queries, selected, norm)
+    U, V = solved.problem.D[..., :6], solved.problem.queries
+    C = normal(2, 1, 6), pad(normal(2, 1, 6, seed=1), (0, d - 6))
+    pairs = ((U, V), C), ((V, U), C[::-1])
+    held = [solve_least_norm(A, solved.problem.h, norm, (E, 1.0)) for A, E in pairs]
+    return [solved, *held], []
 
 
 def normal_matrices(norm: str, M: int, size: float) -> Solutions:
-    """Rows of any entries, right-hand sides of both signs; twins with opposite rows, in a slab."""
+    """Rows of any entries, right-hand sides of both signs; twins with opposite rows."""
     rng = np.random.default_rng(0)
     shapes = (4, 6, 4, 3), (4, 6), (4, M, 4, 3), (4, M)
     A, b, C, e = (torch.from_numpy(rng.standard_normal(shape)) for shape in shapes)
-    equalities = (C, size * e) if M else None
-    solved = [solve_least_norm(A, size * b, norm, equalities)]
+    solved = [solve_least_norm(A, size * b, norm, (C, size * e) if M else None)]
     A, b = A[:, :3], b[:, :3].abs() + 1
-    both, sums = torch.cat([A, -A], 1), torch.cat([A, -A.sum(1, keepdim=True)], 1)
-    solved += [solve_least_norm(both, torch.cat([b, -1e-2 - b], 1), norm)]
-    twins = [
-        solve_least_norm(both, torch.cat([b, 1e-2 - b], 1), norm),
-        solve_least_norm(sums, torch.cat([b, b[:, :1]], 1), norm),
-    ]
+    sums = torch.cat([A, -A.sum(1, keepdim=True)], 1), torch.cat([b, b[:, :1]], 1)
+    twins = [solve_least_norm(*sums, norm)]
     if M:
         twice, e = torch.cat([C, C[:, :1]], 1), torch.cat([e, e[:, :1]], 1)
         solved += [solve_least_norm(A, b, norm, (twice, e))]
         twins += [solve_least_norm(None, None, norm, (twice, e + torch.tensor([0, 0, 1])))]
     return solved, twins
+
+
+def slab(norm: str, B: int, N: int) -> Solutions:
+    """<A, W> between b and b +- width: rounding errors of a W of 1e14 would be larger."""
+    A, b = normal(B, N, 4, 3, seed=5), normal(B, N, seed=6).abs() + 1
+    both = torch.cat([A, -A], 1)
+    wide, narrow, apart = (
+        solve_least_norm(both, torch.cat([b, w - b], 1), norm) for w in (-1e-2, 1e-2, 1e-1)
+    )
+    return [wide] if N == 3 else [], [narrow, apart]
 
 
 def six_decades(norm: str, M: int, signs: int) -> Solutions:
@@ -195,30 +182,37 @@ def six_decades(norm: str, M: int, signs: int) -> Solutions:
 def near_contradiction(norm: str, size: float) -> Solutions:
     """Rows of all sizes with a long solution; each has the unit of its own right-hand side."""
     rng = np.random.default_rng(5)
-    G = torch.from_numpy(rng.standard_normal((12, 30, 20)))
-    W = torch.from_numpy(rng.standard_normal((12, 20)))
-    G = G * (G @ W[..., None]).sign()
-    b = torch.ones(12, 30, dtype=torch.float64)
-    b[:, ::4] *= 1e-3 * min(size, 1.0)
-    rows = torch.from_numpy(10.0 ** rng.uniform(-3, 3, (12, 30)))
-    factors = rows[..., None] * G, torch.ones(12, 30, 1, dtype=torch.float64)
-    return [solve_least_norm(factors, rows * size * b, norm)], []
+    G, W = rng.standard_normal((12, 30, 20)), rng.standard_normal((12, 20, 1))
+    small = np.where(np.arange(30) % 4, 1.0, 1e-3 * min(size, 1.0))
+    unit = 10.0 ** rng.uniform(-3, 3, (12, 30))
+    U, b = map(torch.from_numpy, (unit[..., None] * G * np.sign(G @ W), unit * size * small))
+    return [solve_least_norm((U, torch.ones_like(U[..., :1])), b, norm)], []
 
 
-def long_matrix(norm: str) -> Solutions:
-    """<A, W> between b and b - width: rounding errors of a W of 1e14 would be larger."""
-    rng = np.random.default_rng(6)
-    A = torch.from_numpy(rng.standard_normal((20, 3, 4, 3)))
-    b = torch.from_numpy(rng.random((20, 3))) + 1
-    both = torch.cat([A, -A], 1)
-    widths = (1e-2, 1e-1)
-    return [], [solve_least_norm(both, torch.cat([b, w - b], 1), norm) for w in widths]
+def small_beside_large(norm: str, small: float) -> Solutions:
+    """The first row alone is active; the twin asks for x <= -1 as well."""
+    A = torch.tensor([[[1.0], [0.0]], [[0.0], [1.0]], [[1.0], [1.0]]]).double()[None]
+    b = torch.tensor([[1.0, small, -1.0]]).double()
+    opposite = torch.cat([A, -A[:, :1]], 1), torch.cat([b, b[:, :1]], 1)
+    return [solve_least_norm(A, b, norm)], [solve_least_norm(*opposite, norm)]
 
 
-def cancelling(norm: str, count: int) -> Solutions:
-    """Opposite rows a hair apart, although multipliers without bound have W = 0."""
-    rows, h = normal(1, count, 4, 3, seed=5), normal(1, count, seed=6).abs() + 1
-    return [], [solve_least_norm(torch.cat([rows, -rows], 1), torch.cat([h, 1e-2 - h], 1), norm)]
+def transport(norm: str, size: float) -> Solutions:
+    """A polytope without interior: sums of rows at least r, of columns at most c, x >= 0.
+
+    r and c have the same total, so that all are equalities. The twin has less in the columns.
+    """
+    rng = np.random.default_rng(2)
+    m, n = 12, 9
+    r, c = 1 + 0.1 * rng.random(m), 1 + 0.1 * rng.random(n)
+    c *= r.sum() / c.sum()
+    eye = np.eye(m)[:, :, None] * np.ones(n), -np.ones((m, 1)) * np.eye(n)[:, None]
+    A = torch.from_numpy(np.concatenate([*eye, np.eye(m * n).reshape(-1, m, n)]))[None]
+    b = size * torch.from_numpy(np.concatenate([r, -c, np.zeros(m * n)]))[None]
+    solved = solve_least_norm(A, b, norm)
+    assert (solved.kappa < 1e3).all()
+    b[0, m] += 0.1 * size
+    return [solved], [solve_least_norm(A, b, norm)]
 
 
 def offsets(norm: str, n: int, T: int, r: float) -> Solutions:
@@ -238,22 +232,23 @@ ROWS: list[tuple[int, Callable[..., Solutions], list[str], list[tuple[Any, ...]]
     (9, of_spheres, [*NORMS, *FURTHER], [(4, 4, 6)]),
     (1, of_spheres, NORMS, [(3, 4, 5), (5, 5, 3), (4, 6, 9), (2, 9, 2)]),
     (1, of_spheres, ENTRYWISE, [(2, 3, WIDE, 1), (1, 2, WIDE, 2)]),
+    (2, of_spheres, ["frobenius", "nuclear"], [(3, 4, WIDE), (2, 9, 400), (1, 2, 300)]),
     (3, of_spheres, ["frobenius"], [(4, 600, 8, 1), (10, 301, 16, 1), (16, 70, 32, 1)]),
     (9, normal_matrices, NORMS, [(2, 1e8), (0, 1.0)]),
     (3, several_tokens, NORMS, EQUALITIES),
     (1, several_tokens, NORMS, [(4, 5, 300, 2), (70, 16, 32, 6)]),
     (2, dependent_equalities, NORMS, [()]),
     (2, six_decades, NORMS, [(2, -1), (2, 1), (0, -1), (0, 1)]),
-    (1, long_matrix, NORMS, [()]),
-    (2, cancelling, ["frobenius"], [(2,), (50,)]),
+    (9, slab, NORMS, [(20, 3)]),
+    (2, slab, ["frobenius"], [(1, 2), (1, 50)]),
+    (6, small_beside_large, NORMS, [(small,) for small in (1e-16, 0.0, -1e-16, 1e-5, 1e-100)]),
+    (3, transport, ["frobenius"], [(1e-9,), (1.0,), (1e9,)]),
     (2, near_contradiction, ["frobenius"], [(1e-13,), (1.0,), (1e-6,), (1e6,)]),
-    (1, equal_tokens, NORMS, [()]),
     (2, equal_queries, ["frobenius", "nuclear"], [(WIDE,), (300,)]),
     (1, copies, NORMS, [(LARGE // 12 + 1,), (LARGE // 12,), (200,)]),
     (1, classes, NORMS, [(LARGE // 9 + 1,), (LARGE // 9,), (200,)]),
     (2, classes, ["frobenius"], [(100, 1e-6), (100, 1e-4), (100, 1e-2)]),
     (1, random_labels, ["frobenius"], [(100,), (250,)]),
-    (0, digits, NORMS, [(300,), (1797,)]),
     (1, chains, ["frobenius"], [("orthonormal", 24), ("sphere", 24)]),
     (8, zeros_in_further_dimensions, ["frobenius"], [(d,) for d in EDGES]),
     (1, zeros_in_further_dimensions, NORMS[1:], [(d,) for d in EDGES]),

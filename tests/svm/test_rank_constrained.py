@@ -10,59 +10,48 @@ from attnsvm.svm.reduction import MANY, WIDE
 from tests.quick import quick, quick_rows
 from tests.svm.instances import spheres
 
-
-@pytest.fixture(scope="module")
-def instances():
-    return spheres(10, 5, 6, range(3))
-
-
 EDGES = MANY - 1, MANY, MANY + 1, WIDE
 
 
 @pytest.mark.parametrize("gram_rows", quick(pivoting.GRAM_ROWS, 0))
 @pytest.mark.parametrize(("m", "d"), [(1, 6), (6, 6), *quick_rows((3, 6), *product((1, 2), EDGES))])
-def test_feasible_of_rank_m_and_bounded_below(instances, m, d, gram_rows, monkeypatch):
+def test_feasible_of_rank_m_and_bounded_below(m, d, gram_rows, monkeypatch):
     """Also where further dimensions are zero, and both with and without Gram matrices."""
     monkeypatch.setattr(pivoting, "GRAM_ROWS", gram_rows)
-    X, Z, selected = instances
+    X, Z, selected = spheres(10, 5, 6, range(3))
     instances = pad(X, (0, d - 6)), pad(Z, (0, d - 6)), selected
     problem = single_token(*instances)
-    solution = solve_rank_constrained(*instances, m)
-    relaxation = solve_svm(*instances, norm="nuclear")
-    result = solution.objective.isfinite()
-    W = solution.W[result]
-    part = problem.take(result)
+    solution, relaxation = solve_rank_constrained(*instances, m), solve_svm(*instances, "nuclear")
+    known = solution.objective.isfinite()
+    assert m < 3 or known.all()
+    W, part = solution.W[known], problem.take(known)
     assert (part.margins(W) >= 1 - 1e-9)[part.inequality].all()
     sigma = torch.linalg.svdvals(W)
     assert (sigma[:, m:] <= 1e-6 * sigma[:, :1]).all()
-    assert torch.allclose(sigma.sum(dim=1), solution.objective[result], rtol=1e-9)
-    assert (solution.duality_gap[result] >= -1e-9).all()
+    assert torch.allclose(sigma.sum(dim=1), solution.objective[known], rtol=1e-9)
+    assert (solution.duality_gap[known] >= -1e-9).all()
     assert torch.equal(solution.lower_bound, relaxation.lower_bound)
     exact = relaxation.rank <= m
     assert solution.statuses == tuple("solved" if item else "undecided" for item in exact)
     assert torch.equal(solution.W[exact], relaxation.W[exact])
-    if m >= 3:
-        assert result.all()
 
 
-def test_the_norm_falls_with_m(instances):
+def test_the_norm_falls_with_m_to_that_without_a_constraint():
+    instances = spheres(10, 5, 6, range(3))
     norms = [solve_rank_constrained(*instances, m).objective for m in (3, 4, 5, 6)]
     for wide, narrow in zip(norms[1:], norms, strict=False):
         assert (wide <= narrow * (1 + 1e-6)).all()
-    least = solve_svm(*instances, norm="nuclear").objective
-    assert torch.equal(norms[-1], least)  # m = d: no constraint
+    assert torch.equal(norms[-1], solve_svm(*instances, norm="nuclear").objective)
 
 
 def test_a_sign_pattern_that_no_rank_one_matrix_has():
-    # W = u v^T cannot have the signs [[+, +], [+, -]].
+    """W = u v^T cannot have the signs [[+, +], [+, -]]."""
     e = torch.eye(2).double()
     d, Z = torch.stack([e[0], e[0], e[1], -e[1]]), torch.stack([e[0], e[1], e[0], e[1]])
     X = torch.stack([d, torch.zeros_like(d)], dim=1)[None]
     selected = torch.zeros(1, 4, dtype=torch.int64)
-    two = solve_rank_constrained(X, Z[None], selected, 2)
-    assert two.status == ("solved",)
-    assert two.rank.tolist() == [2]
-    item = solve_rank_constrained(X, Z[None], selected, 1)
+    two, item = (solve_rank_constrained(X, Z[None], selected, m) for m in (2, 1))
+    assert (two.status, two.rank.tolist()) == (("solved",), [2])
     assert item.status == ("undecided",)
     assert item.objective.isinf().all()
     assert torch.equal(item.lower_bound, two.lower_bound)
@@ -76,18 +65,16 @@ def test_a_sign_pattern_that_no_rank_one_matrix_has():
 @pytest.mark.parametrize("m", [1, 3])
 def test_an_instance_does_not_depend_on_its_batch(m):
     """Results are of the kind and shape of the input."""
-    X, Z, selected = spheres(6, 5, 6, range(5))
-    whole = solve_rank_constrained(X, Z, selected, m)
+    instances = spheres(6, 5, 6, range(5))
+    whole = solve_rank_constrained(*instances, m)
     for k in range(5):
-        item = solve_rank_constrained(X[k].numpy(), Z[k].numpy(), selected[k].numpy(), m)
+        item = solve_rank_constrained(*(x[k].numpy() for x in instances), m)
         assert item.certificate.multipliers.shape == (24,)
         assert torch.equal(torch.from_numpy(item.W).nan_to_num(), whole.W[k].nan_to_num())
-        assert item.objective == whole.objective[k]
-        assert item.status == whole.statuses[k]
+        assert (item.objective, item.status) == (whole.objective[k], whole.statuses[k])
 
 
 @pytest.mark.parametrize("m", [0, 5, -1, 2.5, True, "2", None])
 def test_a_rank_that_is_none_is_refused(m):
-    X, Z, selected = spheres(4, 4, 4, range(1))
     with pytest.raises(ValueError, match=r"m=.*: must be an integer >= 1 and <= d=4"):
-        solve_rank_constrained(X, Z, selected, m)
+        solve_rank_constrained(*spheres(4, 4, 4, range(1)), m)

@@ -72,10 +72,18 @@ def test_the_bracket_is_independent_of_the_scale_of_its_candidate(name, exponent
     torch.testing.assert_close(proof.lower, solution.lower_bound, rtol=1e-14, atol=0)
 
 
+def assert_unchanged(solution, good, without):
+    """Assert that the instances `good` are solved with the same bits as `without` the others."""
+    status = ["solved" if b in good else "undecided" for b in range(len(solution))]
+    assert [*solution.status] == status
+    for field in NUMBERS:
+        assert torch.equal(getattr(solution, field)[good], getattr(without, field)), field
+
+
 @pytest.mark.processors
 @both_norms
 def test_one_bad_instance_leaves_the_others_alone(name):
-    # Sizes that fill whole cache lines: LAPACK's last bits depend on the alignment of a matrix.
+    """Of sizes that fill whole cache lines: LAPACK's last bits depend on a matrix's alignment."""
     X, Z, selected = gaussian(4, 5, 8, 6, seed=3)
     X[2, 0] *= 1e-160
     Z[2, 0] *= 1e-160
@@ -83,12 +91,7 @@ def test_one_bad_instance_leaves_the_others_alone(name):
     Z[4] *= 1e300
     good = torch.tensor([0, 1, 3, 5])
     without = solve_svm(X[good], Z[good], selected[good], norm=name)
-    solution = solve_svm(X, Z, selected, norm=name)
-    assert without.status == ("solved",) * 4
-    assert [solution.status[b] for b in (2, 4)] == ["undecided"] * 2
-    for b, alone in zip(good.tolist(), range(4), strict=True):
-        for field in NUMBERS:
-            assert torch.equal(getattr(solution, field)[b], getattr(without, field)[alone]), field
+    assert_unchanged(solve_svm(X, Z, selected, norm=name), good, without)
 
 
 @pytest.mark.processors
@@ -105,7 +108,8 @@ def test_one_bad_instance_leaves_the_others_alone(name):
 )
 def test_a_solver_that_breaks_leaves_one_instance_undecided(name, error, monkeypatch):
     X, Z, selected = gaussian(4, 5, 8, 5, seed=4)
-    base = solve_svm(X, Z, selected, norm=name)
+    good = torch.tensor([0, 1, 2, 4])
+    without = solve_svm(X[good], Z[good], selected[good], norm=name)
     method, bad = method_of(norm_of(name), 16, 8), single_token(X, Z, selected).D[3]
 
     def breaks(problem):
@@ -115,48 +119,46 @@ def test_a_solver_that_breaks_leaves_one_instance_undecided(name, error, monkeyp
         return method(problem)
 
     monkeypatch.setattr(sys.modules["attnsvm.svm.solve"], "method_of", lambda *of: breaks)
-    solution = solve(single_token(X, Z, selected), name, 5)
-    assert solution.status == tuple("undecided" if b == 3 else "solved" for b in range(5))
-    for b in (0, 1, 2, 4):
-        for field in NUMBERS:
-            assert torch.equal(getattr(solution, field)[b], getattr(base, field)[b]), field
+    assert_unchanged(solve_svm(X, Z, selected, norm=name), good, without)
 
 
-def test_wrong_arguments_are_named():
-    X, Z, selected = (t.numpy() for t in gaussian(3, 4, 5, 2, seed=5))
-    gamma, margins, nan = np.zeros((2, 3)), np.ones((2, 9)), np.nan
-    wrong = {
-        "X": (X > 0, [[1.0], [1.0, 2.0]], None, 1.0, X[0, 0], X[:0], X * nan),
-        "Z": (Z * np.inf, Z[:, :1]),
-        "selected": (selected > 0, selected * 1.0, selected - 1, selected + 4, None),
-        "norm": ("l0",),
-        "mask": (np.ones((2, 3, 4)),),
-        "gap": (0.0, -1e-9, 2e-2, np.inf, nan),
-        "rank_tolerance": (0.0, -1e-6, 1.0, 2.0, nan),
-        "margins": (margins[:, 1:], *(b * margins for b in (-1.0, 1e101, 1e-101, np.inf))),
-    }
-    cases = [(field, {field: value}) for field, values in wrong.items() for value in values]
-    cases += [("ratio", {"offsets": gamma, "ratio": r}) for r in ([1.0, 2.0, 3.0], -1.0, nan)]
-    cases += [
-        (r"X: inf at index \[0, 1, 2, 3\]", {"X": np.where(X == X[0, 1, 2, 3], np.inf, X)}),
-        ("offsets: shape", {"offsets": gamma[:, :2], "ratio": 1.0}),
-        ("offsets: nan", {"offsets": gamma + nan, "ratio": 1.0}),
-        ("offsets: must be given", {"ratio": 1.0}),
-        ("ratio: must be given", {"offsets": gamma}),
-        ("margins: must not", {"margins": margins, "offsets": gamma, "ratio": 1.0}),
-    ]
-    for message, changed in cases:
-        with pytest.raises(ValueError, match=f"^{message}"):
-            solve_svm(**{"X": X, "Z": Z, "selected": selected} | changed)
-    first, logs = np.arange(4) + np.zeros((2, 3, 1)) == 0, np.zeros((2, 3, 4))
-    for message, attended, log_softmax in (
-        ("attended: ", first.astype(int), logs),
-        ("attended: ", first & False, logs),
-        ("log_softmax: ", first, logs + 0j),
-        ("log_softmax", first, logs - np.inf),
-    ):
-        with pytest.raises(ValueError, match=f"^{message}"):
-            solve_gen_svm(X, Z, attended, log_softmax)
-    tensors = torch.from_numpy(X), torch.from_numpy(Z).float(), torch.from_numpy(selected)
+X, Z, SELECTED = (t.numpy() for t in gaussian(3, 4, 5, 2, seed=5))
+GAMMA, MARGINS, NAN = np.zeros((2, 3)), np.ones((2, 9)), np.nan
+FIRST, LOGS = np.arange(4) + np.zeros((2, 3, 1)) == 0, np.zeros((2, 3, 4))
+WRONG = {
+    "X": (X > 0, [[1.0], [1.0, 2.0]], None, 1.0, X[0, 0], X[:0], X * NAN),
+    "Z": (Z * np.inf, Z[:, :1]),
+    "selected": (SELECTED > 0, SELECTED * 1.0, SELECTED - 1, SELECTED + 4, None),
+    "norm": ("l0",),
+    "mask": (np.ones((2, 3, 4)),),
+    "gap": (0.0, -1e-9, 2e-2, np.inf, NAN),
+    "rank_tolerance": (0.0, -1e-6, 1.0, 2.0, NAN),
+    "margins": (MARGINS[:, 1:], *(b * MARGINS for b in (-1.0, 1e101, 1e-101, np.inf))),
+    "offsets": (GAMMA[:, :2], GAMMA + NAN, None),
+    "ratio": ([1.0, 2.0, 3.0], -1.0, NAN, None),
+    "attended": (FIRST.astype(int), FIRST & False),
+    "log_softmax": (LOGS + 0j, LOGS - np.inf),
+}
+
+
+@pytest.mark.parametrize("field", WRONG)
+def test_wrong_arguments_are_named(field):
+    arguments, function = {"X": X, "Z": Z, "selected": SELECTED}, solve_svm
+    if field in ("offsets", "ratio"):
+        arguments |= {"offsets": GAMMA, "ratio": 1.0}
+    if field in ("attended", "log_softmax"):
+        function = solve_gen_svm
+        arguments = {"X": X, "Z": Z, "attended": FIRST, "log_softmax": LOGS}
+    for value in WRONG[field]:
+        with pytest.raises(ValueError, match=f"^{field}\\b"):
+            function(**arguments | {field: value})
+
+
+def test_an_entry_that_is_wrong_and_two_kinds_of_right_hand_sides_are_named():
+    bad = np.where(X == X[0, 1, 2, 3], np.inf, X)
+    with pytest.raises(ValueError, match=r"^X: inf at index \[0, 1, 2, 3\]"):
+        solve_svm(bad, Z, SELECTED)
+    with pytest.raises(ValueError, match=r"^margins\b"):
+        solve_svm(X, Z, SELECTED, margins=MARGINS, offsets=GAMMA, ratio=1.0)
     with pytest.raises(ValueError, match=r"^Z: torch.float32; must be torch.float64"):
-        single_token(*tensors)
+        single_token(*map(torch.from_numpy, (X, Z.astype(np.float32), SELECTED)))

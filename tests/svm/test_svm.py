@@ -10,8 +10,9 @@ import torch
 from attnsvm import optimal_tokens, sample
 from attnsvm.svm import SvmStatus, single_token, solve_svm
 from attnsvm.svm.reference import published_rank, solutions
+from attnsvm.verify import verify
 from tests.quick import quick
-from tests.svm.instances import spheres
+from tests.svm.instances import gaussian, spheres, stored_svms
 
 REFERENCE = Path(__file__).parents[1] / "reference"
 
@@ -77,3 +78,15 @@ def test_rank_bound_bounds_the_numerical_rank():
         assert (solution.rank <= solution.rank_bound)[known].all()
     wide = solve_svm(X[:5], Z[:5], selected[:5], norm="nuclear", rank_tolerance=1e-14)
     assert (wide.rank_bound == -1).all()  # no gap is small enough for this threshold
+
+
+@pytest.mark.parametrize("norm", quick("frobenius", "nuclear", "max"))
+@pytest.mark.parametrize("margins", [1e13, 1e90, (1.0, 1e-14, 1e-3), (1.0, 0.0, 1e-7)])
+def test_margins_are_proved_in_exact_arithmetic(norm, margins):
+    X, Z, selected = (x.numpy() for x in gaussian(4, 4, 6, 3, seed=7))
+    margins = np.resize(margins, (3, 12)).astype(float)
+    solution = solve_svm(X, Z, selected, norm, margins=margins)
+    assert solution.status == ("solved",) * 3
+    assert (solution.duality_gap <= 1e-9).all()
+    for record in stored_svms(solution, X, Z, selected, margins=margins):
+        assert verify(record).proved, verify(record).reason
