@@ -15,6 +15,7 @@ from attnsvm.record import one_line, shortened
 
 from .cells import groups, number, rows_of, word
 from .loaded import LoadedSweep
+from .notation import HEADINGS, heading
 
 WIDTH, ROWS = 100, 16
 """Largest width and number of rows of a table."""
@@ -67,7 +68,7 @@ def _table(frames: LoadedSweep) -> list[str]:
     trials = trials.assign(**{name: here for name, here in types.items() if here.any()})
     values = [
         name
-        for name in shown.get("values", SHOWN["labels"])
+        for name in shown.get("values", HEADINGS)
         if name in trials and trials[name].notna().any()
     ]
     rows = []
@@ -75,17 +76,12 @@ def _table(frames: LoadedSweep) -> list[str]:
         known = [number(value, frames.cells.digits.get(name, 4)) for name, value in cell.items()]
         accepted = f"{(part['status'] == 'ok').sum()}/{len(part)}"
         rows.append([*known, accepted, *(_value(part, name) for name in values)])
-    heads = [*map(word, by), "ok", *map(_label, values)]
+    heads = [*map(word, by), "ok", *map(heading, values)]
     at = f" at {frames.cells.label(fixed)}" if fixed else ""
     over = ", ".join(word(name) for name in axes if name not in (*by, *fixed))
     title = f"Medians (of ranks the mean) over status ok{at}{over and f', all {over}'}:"
     more = [f"({len(rows) - ROWS} further rows are in the report)"] if len(rows) > ROWS else []
     return [title, *_aligned([heads, *rows[:ROWS]], len(by)), *more]
-
-
-def _label(name: str) -> str:
-    shown = name.replace("one_minus_corr_", "1-corr ").replace("_margin_gap", " margin gap")
-    return str(SHOWN["labels"].get(name, shown))
 
 
 def _value(rows: pd.DataFrame, name: str) -> str:
@@ -142,7 +138,7 @@ def _help(frames: LoadedSweep) -> list[str]:
         if values.get(field, set()) - {value}
     ]
     ways = [f"{verb} {' or '.join(changes)}"] if changes else []
-    y = next((name for name in SHOWN["labels"] if name in lost and lost[name].notna().any()), None)
+    y = next((name for name in HEADINGS if name in lost and lost[name].notna().any()), None)
     if axes and y:
         chart = f"--x {axes[-1]} --y {y} --status {status}"
         ways.append(f"draw them: attnsvm-report {frames.directory} {chart}")

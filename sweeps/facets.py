@@ -117,6 +117,7 @@ def curves(
     offset: float = 0.0,
     height: float = 1.7,
     extra: Mapping[str, Mapping[str, Any]] | None = None,
+    instances: pd.DataFrame | None = None,
     fig: Figure | None = None,
 ) -> Figure:
     """Return a figure: a grid of panels (rows, columns), with curves in colours and dashes.
@@ -131,8 +132,9 @@ def curves(
     the next one, so that equal ones are seen, and `offset` beside it. The x axis is logarithmic
     with `log_x`, 0 at its left end, and has `ticks` at these values, by default at few values of x.
     `height` is that of a panel in inches: one panel fits a column of text, several the width of the
-    page. `extra` are further entries of the legend as arguments of `Line2D`; `fig` is an empty
-    figure.
+    page. `extra` are further entries of the legend as arguments of `Line2D`; `instances`
+    is a table of the same columns with a small point for each row, jittered along x; `fig` is an
+    empty figure. A column `fitted` is a dotted line.
     """
     import seaborn.objects as so  # takes a second
 
@@ -146,13 +148,24 @@ def curves(
     points = table[(table["used"] > 0) & table[y].notna()] if known else table.iloc[:0]
     numbers = {y, *chain(*bands, *(whiskers or {}))} & {*points}
     points = points.assign(
-        **{role: points.get(role, "") for role in ROLES},
         **{name: points[name].to_numpy(dtype=float, na_value=np.nan) for name in numbers},
     )
-    points["fill"] = points["hue"].astype(object).where(points["dash"] == dashes[0], "open")
     every = max(points[x].nunique() // 8, 1)
-    place = points["hue"].map({value: k for k, value in enumerate(hues)}).astype(float)
-    points[x] = points[x].astype(float) + offset * (place - (len(hues) - 1) / 2)
+    steps = np.diff(np.unique(np.log(points.loc[points[x] > 0, x]) if log_x else points[x]))
+    places = {value: k - (len(hues) - 1) / 2 for k, value in enumerate(hues)}
+
+    def placed(rows: pd.DataFrame) -> pd.DataFrame:
+        rows = rows.assign(**{role: rows.get(role, "") for role in ROLES})
+        rows["fill"] = rows["hue"].astype(object).where(rows["dash"] == dashes[0], "open")
+        place = rows["hue"].map(places).astype(float)
+        return rows.assign(**{x: rows[x].astype(float) + offset * place})
+
+    drawn = points = placed(points)
+    if instances is not None:
+        around = placed(instances)
+        noise = np.random.default_rng(0).uniform(-0.15, 0.15, len(around)) * min(steps, default=1)
+        around[x] = around[x] * np.exp(noise) if log_x else around[x] + noise * (offset or 1)
+        drawn = pd.concat([points, around.rename(columns={y: "instance"})], ignore_index=True)
     colours = palette or style.colours(hues)
     looks: dict[str, list[Any]] = {
         "color": [colours.get(value, style.INK) for value in hues],
@@ -163,7 +176,7 @@ def curves(
     fig = fig or style.figure(1, 1)
     fig.set_size_inches(style.width_of(len(columns)), height * len(rows) + 0.35)
     mapped = {"color": "hue", "marker": "hue", "linestyle": "dash", "group": "dash"}
-    plot = so.Plot(points, x=x, y=y, **mapped, **dict.fromkeys(solid, "fill"))
+    plot = so.Plot(drawn, x=x, y=y, **mapped, **dict.fromkeys(solid, "fill"))
     plot = plot.facet(col="col", row="row", order={"col": columns, "row": rows})
     plot = plot.share(x=True, y="col" if by_column else True)
     scales = {name: so.Nominal(looks[name], order=hues) for name in ("color", "marker")}
@@ -181,6 +194,11 @@ def curves(
         marks.append((so.Line(edgewidth=0.8, artist_kws={"markevery": every}), {}))
     else:
         marks.append((so.Dot(pointsize=3, edgewidth=0, alpha=1 if whiskers else 0.6), {}))
+    if "fitted" in points:
+        marks.append((so.Line(linestyle=":", marker="", linewidth=1.0), {"y": "fitted"}))
+    if "instance" in drawn:
+        dot = so.Dot(pointsize=1.8, edgewidth=0, alpha=0.5, marker="o")
+        marks.insert(0, (dot, {"y": "instance"}))
     for mark, ends in marks if len(points) else ():
         plot = plot.add(mark, legend=False, **ends)
     with warnings.catch_warnings():

@@ -25,6 +25,7 @@ SYMBOLS: dict[str, str] = TABLES["symbols"]
 VALUES: dict[str, dict[Any, str]] = TABLES["values"]
 UNITS: dict[str, str] = TABLES["units"]
 PANELS: dict[str, dict[str, Any]] = TABLES["panels"]
+HEADINGS: dict[str, str] = TABLES["headings"]
 MEASURED: dict[str, dict[str, str]] = TABLES["measured"]
 
 SVM_QUANTITIES = {f"one_minus_corr_{svm}": name for svm, name in SVMS.items()}
@@ -70,6 +71,12 @@ def _part(axes: CellAxes, name: str, value: Any, of_optimizer: bool) -> str:
 def column(name: str) -> str:
     """Return the label of the axis of a column, as itself if it has no other name."""
     return COLUMNS.get(word(name), plain(name))
+
+
+def heading(name: str) -> str:
+    """Return what the terminal calls a column: `1-corr W_mm`."""
+    shown = name.replace("one_minus_corr_", "1-corr ").replace("_margin_gap", " margin gap")
+    return HEADINGS.get(name, shown)
 
 
 def place(name: str, value: Any) -> int:

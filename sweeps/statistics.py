@@ -80,6 +80,43 @@ def summaries(
     return table
 
 
+def slope(
+    x: np.ndarray, values: np.ndarray, statistic: Statistic = "median"
+) -> tuple[float, float, float, float]:
+    """Return the slope b of log y = a + b x by least squares, its interval, low and high, and a.
+
+    y is the statistic of each column of `values` (instances, x), over its finite values. The
+    interval, of coverage `LEVEL`, is the percentile bootstrap of the instances: whole rows, if
+    none lacks a value, else those of each column; NaN where a column has one value.
+    """
+    weights = (x - x.mean()) / ((x - x.mean()) ** 2).sum()
+    middle: Any = {"mean": np.mean, "median": np.median}[statistic]
+
+    def logs(*samples: np.ndarray, axis: int = -1) -> np.ndarray:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.log([middle(sample, axis=axis) for sample in samples])
+
+    def of_samples(*samples: np.ndarray, axis: int = -1) -> np.ndarray:
+        return np.tensordot(weights, logs(*samples, axis=axis), axes=1)
+
+    finite = np.isfinite(values)
+    samples = [column[known] for column, known in zip(values.T, finite.T, strict=True)]
+    b, low, high = float(of_samples(*samples)), np.nan, np.nan
+    if min(map(len, samples)) > 1:
+        low, high = bootstrap(
+            samples,
+            of_samples,
+            paired=bool(finite.all()),
+            vectorized=True,
+            n_resamples=RESAMPLES,
+            batch=max(1, BLOCK_NUMBERS // values.size),
+            confidence_level=LEVEL,
+            method="percentile",
+            random_state=np.random.default_rng(0),
+        ).confidence_interval
+    return b, float(low), float(high), float((logs(*samples) - b * x).mean())
+
+
 def wilson_interval(count: np.ndarray, n: np.ndarray) -> np.ndarray:
     """Return Wilson's score intervals (2, ...), of coverage `LEVEL`, of count / n; NaN if n = 0."""
     intervals = [

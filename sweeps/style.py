@@ -193,7 +193,7 @@ def ticks_at(ax: Axes, values: Iterable[float]) -> None:
         return
     ax.xaxis.set_major_locator(ticker.FixedLocator(ticks))
     ax.xaxis.set_minor_locator(ticker.NullLocator())
-    ax.xaxis.set_major_formatter(ticker.ScalarFormatter())
+    ax.xaxis.set_major_formatter("{x:g}")
     if len(ticks) == 1 and ax.get_xscale() == "log":
         ax.set_xlim(ticks[0] / 2, ticks[0] * 2)
     elif len(ticks) == 1:
@@ -222,20 +222,22 @@ def share_axis(ax: Axes) -> None:
 
 
 def log_axis(axis: Axis) -> None:
-    """Make an axis with positive data logarithmic; extend a short range to whole decades."""
+    """Make an axis with positive data logarithmic; extend a short range of y to whole decades."""
     ax = axis.axes
-    is_x = axis is ax.xaxis
-    shared = (ax.get_shared_x_axes() if is_x else ax.get_shared_y_axes()).get_siblings(ax)
-    limits = np.array([a.dataLim.intervalx if is_x else a.dataLim.intervaly for a in shared])
+    if axis is ax.xaxis:
+        ax.set_xscale("log")
+        axis.set_minor_formatter(ticker.NullFormatter())
+        return
+    shared = ax.get_shared_y_axes().get_siblings(ax)
+    limits = np.array([other.dataLim.intervaly for other in shared])
     limits = limits[np.isfinite(limits).all(axis=1)]
     if not limits.size or limits.max() <= 0:
         return
-    (ax.set_xscale if is_x else ax.set_yscale)("log")
+    ax.set_yscale("log")
     axis.set_minor_formatter(ticker.NullFormatter())
     low, high = limits[:, 0].min(), limits[:, 1].max()
     if low > 0 and high / low < 30:
-        ends = 10.0 ** np.floor(np.log10(low)), 10.0 ** np.ceil(np.log10(high) + 1e-9)
-        (ax.set_xlim if is_x else ax.set_ylim)(*ends)
+        ax.set_ylim(10.0 ** np.floor(np.log10(low)), 10.0 ** np.ceil(np.log10(high) + 1e-9))
 
 
 def log_axis_from_zero(ax: Axes, values: Iterable[float]) -> None:

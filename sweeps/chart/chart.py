@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import chain
+from dataclasses import dataclass, field
+from itertools import chain, product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,15 +14,18 @@ from matplotlib.figure import Figure
 from pandas.api.types import is_bool_dtype
 
 from .. import notation, statistics, style
-from ..cells import CellAxes, row_key
+from ..cells import CellAxes, groups, number, row_key, rows_of, word
 from ..facets import WHISKERS, Panel, curves, heatmaps, labels, values_of
-from .spec import ALL, STEP, ChartSpec, checked, rows_for
+from .spec import ALL, STEP, ChartSpec, checked, named, rows_for
 
 if TYPE_CHECKING:
     from ..loaded import LoadedSweep
 
-WORDS: dict[str, str] = notation.TABLES["charts"]
-"""Kind of a chart -> what it shows."""
+WORDS, ENDS, LAWS = (notation.TABLES[name] for name in ("charts", "bands", "laws"))
+"""Kind of a chart, interval and fit -> what it shows."""
+
+BANDS = {"quartiles": ("q25", "q75"), "ci": ("low", "high"), "sd": ("less_std", "plus_std")}
+"""Interval -> the columns with its ends."""
 
 NOTEBOOK_DPI = 150
 """Resolution of a figure in a notebook."""
@@ -33,6 +36,9 @@ NUMBERED = 150
 BOXES = {("least", "largest"): 0.7, ("q25", "q75"): 6.0}
 """Ends of the whiskers and of the box -> width of their bars."""
 
+FIT = ["slope", "slope_low", "slope_high", "fitted"]
+"""Columns of a fit: the exponent, or the rate, its 95 % interval, and the law at x."""
+
 
 @dataclass(frozen=True)
 class Chart:
@@ -41,12 +47,14 @@ class Chart:
     `table` has a row for each cell and x: used, excluded, statistics with interval; for a scatter
     one for each instance. Columns are named as on the command line. `counts` has the number of
     instances of each cell by status and reason, also of those left out; `notes` say why.
+    `instances` are drawn as points.
     """
 
     spec: ChartSpec
     table: pd.DataFrame
     counts: pd.DataFrame
     notes: tuple[str, ...]
+    instances: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     @property
     def name(self) -> str:
@@ -59,13 +67,11 @@ class Chart:
         spec = self.spec
         by = ", ".join(name for part, name in spec.parts if part != "x")
         what = f"{spec.y} versus {spec.x}" + (f", by {by}" if by else "")
-        shares = "share" in self.table
-        kind = "share" if shares and spec.kind != "heatmap" else str(spec.kind)
-        return f"{what}. {WORDS[kind].format(estimator='share' if shares else spec.estimator)}"
+        return f"{what}. {kind_in_words(self.table, spec)}"
 
     def figure(self, fig: Figure | None = None) -> Figure:
         """Return the figure, drawn into an empty one if it is given."""
-        return figure_of(self.table, self.spec, fig)
+        return figure_of(self.table, self.spec, fig, self.instances)
 
     def show(self) -> np.ndarray:
         """Return the axes, (row, col), of a figure with small print; a notebook shows it."""
@@ -81,6 +87,13 @@ class Chart:
         return np.array(panels, dtype=object).reshape(-1, columns)
 
 
+def kind_in_words(table: pd.DataFrame, spec: ChartSpec) -> str:
+    """Return what the marks of a chart are, and the ends of its bands."""
+    if spec.kind == "heatmap" or "share" not in table:
+        return WORDS[spec.kind].format(estimator=spec.estimator, band=ENDS[spec.band])
+    return WORDS["share"].format(band=ENDS["none" if spec.band == "none" else "wilson"])
+
+
 def chart_of(sweep: LoadedSweep, spec: ChartSpec, remarks: Sequence[str] = ()) -> Chart:
     """Return the chart of a spec.
 
@@ -88,6 +101,7 @@ def chart_of(sweep: LoadedSweep, spec: ChartSpec, remarks: Sequence[str] = ()) -
     cells are never pooled. ChartError: a column does not exist or is of the wrong type, or an axis
     is left without a part.
     """
+    spec, notes = named(sweep, spec)
     rows = rows_for(sweep, spec)
     spec = checked(sweep, spec, rows)
     instances = rows.drop_duplicates(row_key(rows))
@@ -97,13 +111,17 @@ def chart_of(sweep: LoadedSweep, spec: ChartSpec, remarks: Sequence[str] = ()) -
     known = kept[np.isfinite(floats(kept[spec.y])) & kept[spec.x].notna()]
     cells = [name for name in spec.keys if name != STEP]
     counts = statistics.counts(instances, list(dict.fromkeys([*cells, "status", "reason"])))
+    names = list(dict.fromkeys([*spec.keys, spec.y, *row_key(known)]))
+    points = known[names].reset_index(drop=True)
     if spec.kind == "scatter":
-        names = dict.fromkeys([*spec.keys, spec.y, *row_key(known)])
-        table = known[list(names)].reset_index(drop=True)
+        table = points
     else:
         table = _statistics(rows, rows.index.isin(kept.index), spec)
-    notes = [*_left_out(instances, kept, known, spec), *filter(None, remarks)]
-    return Chart(spec, table, counts, tuple(notes))
+    if spec.fit:
+        table = _with_fits(table, points, spec)
+        notes += _laws(table, spec)
+    notes += [*_left_out(instances, kept, known, spec), *filter(None, remarks)]
+    return Chart(spec, table, counts, tuple(notes), points if spec.points else pd.DataFrame())
 
 
 def _statistics(rows: pd.DataFrame, kept: np.ndarray, spec: ChartSpec) -> pd.DataFrame:
@@ -123,6 +141,38 @@ def _statistics(rows: pd.DataFrame, kept: np.ndarray, spec: ChartSpec) -> pd.Dat
             table = table.merge(ends.reset_index(), on=keys)
     table.insert(len(keys), "quantity", y)
     return table
+
+
+def _with_fits(table: pd.DataFrame, points: pd.DataFrame, spec: ChartSpec) -> pd.DataFrame:
+    """Return the table with the columns `FIT` of each curve, NaN where fewer than 3 points are."""
+    table = table.assign(**dict.fromkeys(FIT, np.nan))
+    for cell, part in groups(table, spec.keys[:-1]):
+        at = part[(part[spec.estimator] > 0) & ((part[spec.x] > 0) | (spec.fit != "power"))]
+        if at[spec.x].nunique() >= 3:
+            rows = rows_of(points, cell)
+            values = rows.pivot_table(spec.y, row_key(points), spec.x)[at[spec.x]]
+            x = np.asarray(at[spec.x], dtype=float)
+            x = np.log(x) if spec.fit == "power" else x
+            slope, low, high, start = statistics.slope(x, values.to_numpy(), spec.estimator)
+            table.loc[part.index, FIT[:3]] = slope, low, high
+            table.loc[at.index, "fitted"] = np.exp(start + slope * x)
+    return table
+
+
+def _laws(table: pd.DataFrame, spec: ChartSpec) -> list[str]:
+    """Return a line for each curve: `d=8: 1-corr W_mm ~ lr^-1.9 [-2, -1.8]`."""
+    cells, y, x = CellAxes.of(table[spec.keys[:-1]]), notation.heading(spec.y), word(spec.x)
+    lines = []
+    for cell, part in groups(table, spec.keys[:-1]):
+        slope, low, high = (number(float(end), 3) for end in part[FIT[:3]].iloc[0])
+        law = LAWS[spec.fit].format(x=x, slope=slope)
+        fit = (
+            "no fit, it has fewer than three points"
+            if slope == "-"
+            else f"{y} ~ {law} [{low}, {high}]"
+        )
+        lines.append(f"{cells.label(cell) or 'all'}: {fit}.")
+    return lines
 
 
 def _left_out(
@@ -164,40 +214,87 @@ def floats(column: pd.Series[Any]) -> np.ndarray:
 # --- the figure -----------------------------------------------------------------------------------
 
 
-def figure_of(table: pd.DataFrame, spec: ChartSpec, fig: Figure | None = None) -> Figure:
-    """Return the figure of the table of a chart, drawn into `fig` if it is given."""
+def figure_of(
+    table: pd.DataFrame,
+    spec: ChartSpec,
+    fig: Figure | None = None,
+    instances: pd.DataFrame | None = None,
+) -> Figure:
+    """Return the figure of the table of a chart, drawn into `fig` if it is given.
+
+    The `instances`, if there are any, are drawn as points.
+    """
     cells = CellAxes.of(table[[name for name in spec.keys if name in table]])
     table = table[table[spec.x].notna()]
-    shares = "share" in table
+    shares, box = "share" in table, spec.kind == "box"
     statistic = spec.y if spec.kind == "scatter" else "share" if shares else str(spec.estimator)
-    words = {
-        role: labels(cells, table, [name], short=spec.kind == "heatmap" and role == "hue")
-        for role, name in spec.parts
-        if role != "x"
-    }
-    kept = table[[name for name in ("used", "low", "high", *chain(*BOXES)) if name in table]]
-    points = kept.assign(used=table.get("used", 1), value=floats(table[statistic]), **words)
     label = notation.column(spec.y)
     if shares or spec.kind in ("line", "heatmap"):
         label = f"{'share of' if shares else statistic} {label}"
+
+    def points_of(rows: pd.DataFrame, y: str) -> pd.DataFrame:
+        words: dict[str, Any] = {
+            role: labels(cells, rows, [name], short=spec.kind == "heatmap" and role == "hue")
+            for role, name in spec.parts
+            if role != "x"
+        }
+        if box or spec.kind == "heatmap":
+            words["x"] = labels(cells, rows, [spec.x], short=True)
+        else:
+            words["x"] = floats(rows[spec.x])
+        ends = chain(*BANDS.values(), *BOXES, ["used", "fitted"])
+        kept = rows[[name for name in dict.fromkeys(ends) if name in rows]]
+        return kept.assign(used=rows.get("used", 1), value=floats(rows[y]), **words)
+
+    if "std" in table:
+        table = table.assign(less_std=table["mean"] - table["std"])
+        table = table.assign(plus_std=table["mean"] + table["std"])
+    points = points_of(table, statistic)
     if spec.kind == "heatmap":
-        points["x"] = labels(cells, table, [spec.x], short=True)
         return _heatmaps(points, spec, label, fig)
     scale: Any = "log" if "y" in spec.log else "share" if shares else "linear"
-    look: dict[str, Any] = {"panels": Panel(label, scale), "fig": fig}
+    look: dict[str, Any] = {"panels": Panel(label, scale), "fig": fig, "bands": {}}
     look["x_label"] = notation.column(spec.x)
-    if spec.kind == "box":
-        look |= {"bands": {}, "whiskers": BOXES if "least" in table else WHISKERS}
+    if instances is not None and len(instances):
+        look["instances"] = points_of(instances, spec.y)
+    if box:
+        look["whiskers"] = BOXES if "least" in table else WHISKERS
         look["offset"] = 0.8 / len(values_of(points, "hue"))
-        at = labels(cells, table, [spec.x], short=True)
-        fig = curves(points.assign(x=at.cat.codes), "x", "value", joined=False, **look)
+        names = points["x"].cat.categories
+        points["x"] = points["x"].cat.codes
+        if "instances" in look:
+            look["instances"]["x"] = pd.Categorical(look["instances"]["x"], names).codes
+        fig = curves(points, "x", "value", joined=False, **look)
         for ax in fig.axes:
-            style.words_at(ax, [*at.cat.categories])
+            style.words_at(ax, [*names])
         return fig
     if spec.kind == "scatter":
-        look |= {"bands": {}, "joined": False}
-    points = points.assign(x=floats(table[spec.x]))
-    return curves(points, "x", "value", log_x="x" in spec.log, **look)
+        look["joined"] = False
+    elif spec.band != "none":
+        look["bands"] = {BANDS["ci" if shares else spec.band]: 0.18}
+    fig = curves(points, "x", "value", log_x="x" in spec.log, **look)
+    if spec.fit and len(table):
+        _write_laws(fig, table, points, spec)
+    return fig
+
+
+def _write_laws(fig: Figure, table: pd.DataFrame, points: pd.DataFrame, spec: ChartSpec) -> None:
+    """Write the law of each curve into its panel, in its colour, where there is most room."""
+    colours = style.colours(values_of(points, "hue"))
+    x, text = word(spec.x), notation.TABLES["laws_in_panels"][spec.fit]
+    symbol = f"${notation.SYMBOLS[x]}$" if x in notation.SYMBOLS else style.plain(x)
+    grid = product(*(values_of(points, role) for role in ("row", "col")))
+    for ax, (row, col) in zip(fig.axes, grid, strict=True):
+        here = rows_of(points, {"row": row, "col": col})
+        lines = {}
+        for hue in values_of(points, "hue"):
+            part = table.loc[rows_of(here, {"hue": hue}).index, FIT]
+            for slope, low, high, _ in part.dropna().head(1).to_numpy():
+                law = text.format(x=symbol, slope=number(slope, 3))
+                lines[f"{law}  [{number(low, 3)}, {number(high, 3)}]"] = colours[hue]
+        handles = [ax.plot([], [], ":", color=colour)[0] for colour in lines.values()]
+        if lines:
+            ax.legend(handles, lines, loc="best", labelcolor="linecolor", fontsize=6.5)
 
 
 def _heatmaps(points: pd.DataFrame, spec: ChartSpec, label: str, fig: Figure | None) -> Figure:

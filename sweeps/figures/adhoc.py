@@ -11,7 +11,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from .. import notation, statistics, style
-from ..chart.chart import WORDS, figure_of
+from ..chart.chart import figure_of, kind_in_words
 from ..chart.spec import ROOM, ChartSpec
 from ..facets import bars
 from . import CAPTIONS, FIGURES, CellAxes, Drawing, Figure, LoadedSweep, Tables, paged
@@ -110,9 +110,8 @@ def _chart(quantity: str, kind: Kind, parts: Any, tables: Tables, axes: CellAxes
 def _notes(kind: Kind, tables: Tables, axes: CellAxes) -> list[str]:
     table = tables["chart"]
     used, excluded = (int(table[name].sum()) for name in ("used", "excluded"))
-    words = "share" if "share" in table else {"line": "line", "box": "points"}[kind]
     return [
-        WORDS[words].format(estimator="median"),
+        kind_in_words(table, ChartSpec("", "", kind=kind)),
         f"Instances: {used + excluded}, {used} shown; the others have another status or no value.",
     ]
 

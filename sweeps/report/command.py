@@ -97,6 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     ).add_argument
     for row in rows(Path(__file__).with_name("chart.csv")):
         chart(row["option"], metavar=row["metavar"], help=row["help"])
+    chart("--points", action="store_true", help="every instance too, as a point, jittered along x")
     chart(
         "--where",
         metavar="COLUMN=VALUE",

@@ -1,5 +1,6 @@
 """Any column against any other: closed forms, what is left out, and charts that cannot be drawn."""
 
+import re
 import shutil
 from itertools import product
 from types import SimpleNamespace
@@ -8,6 +9,7 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import linregress
 
 import attnsvm
 from attnsvm.sweeps.chart import ChartError, chart_of, spec_of
@@ -54,17 +56,19 @@ def drawn(one_chart):
     return "\n".join(texts), figure.axes
 
 
-def test_a_line_is_the_mean_of_the_ok_instances_of_each_cell_with_its_interval():
+def test_a_line_has_the_statistics_of_the_ok_instances_of_each_cell():
     sweep = tables()
     lines = chart(sweep, "data.d", "rank", hue="data.n", col="head")
     keys = ["head", "data.n", "data.d"]
-    assert list(lines.table)[:4] == [*keys, "quantity"]
-    assert (lines.table["mean"] == lines.table["data.n"] + lines.table["data.d"] + 1).all()
-    expected = summaries(sweep.trials[sweep.trials["status"] == "ok"], keys, "rank")
-    for name in ("used", "low", "high", "std", "q25"):
-        np.testing.assert_array_equal(lines.table[name], expected[name])
+    expected = summaries(sweep.trials[sweep.trials["status"] == "ok"], keys, "rank", "median")
+    excluded = expected["used"] * 0 + 1
+    pd.testing.assert_frame_equal(
+        lines.table.drop(columns="quantity"), expected.assign(excluded=excluded)
+    )
     assert lines.notes[0] == "Instances: 32 (24 ok, 8 tie); 24 shown."
-    assert lines.notes[1] == "Left out by status: 8, shown are ok."
+    steps = chart(tables(ds=(4,), heads=("linear",)), "step", "risk", hue="data.n")
+    assert steps.table["step"].tolist() == [*STEPS, *STEPS]
+    assert (steps.table["mean"] == steps.table["data.n"] + 1 + steps.table["step"]).all()
 
 
 @pytest.mark.parametrize(
@@ -83,16 +87,19 @@ def test_a_figure_shows_the_numbers_of_its_table(x, y, kind, label, numbers):
     shown = chart(tables(ns=(2,), heads=("linear",)), x, y, kind=kind, hue=hue)
     words, (ax, *_) = drawn(shown)
     assert label in words
-    if kind == "scatter":
-        assert list(shown.table) == ["data.d", "size", "rank", "run", "seed"]
     if kind == "line":
         points = ax.get_lines()[0].get_ydata()
     elif kind == "heatmap":
         points = ax.collections[0].get_array().ravel()
     else:
-        dots = [part for part in ax.collections if isinstance(part, mpl.collections.PathCollection)]
-        points = np.sort(np.concatenate([part.get_offsets()[:, 1] for part in dots]))
+        points = dots(ax)
     assert points.tolist() == numbers
+
+
+def dots(ax):
+    """Return the heights of all points of a panel, sorted."""
+    parts = (part for part in ax.collections if isinstance(part, mpl.collections.PathCollection))
+    return np.sort(np.concatenate([part.get_offsets()[:, 1] for part in parts]))
 
 
 def test_bars_are_intervals_of_shares_or_quartiles_and_extremes():
@@ -106,11 +113,65 @@ def test_bars_are_intervals_of_shares_or_quartiles_and_extremes():
         assert [label.get_text() for label in ax.get_xticklabels()] == ["linear", "relu"]
 
 
-def test_a_quantity_of_the_history_over_the_steps():
-    lines = chart(tables(ds=(4,), heads=("linear",)), "step", "risk", hue="data.n")
-    assert lines.table["step"].tolist() == [*STEPS, *STEPS]
-    assert (lines.table["mean"] == lines.table["data.n"] + 1 + lines.table["step"]).all()
-    assert lines.notes[0] == "Instances: 8 (6 ok, 2 tie); 6 shown."
+@pytest.mark.parametrize(
+    ("parts", "ends"),
+    [
+        ({}, (6.5, 7.5)),
+        ({"estimator": "mean"}, (6, 8)),  # of three values, resampled
+        ({"estimator": "mean", "interval": "sd"}, (6, 8)),
+        ({"interval": "none"}, None),
+    ],
+)
+def test_the_band_of_a_line_is_the_interval_that_was_asked_for(parts, ends):
+    lines = chart(tables(ns=(2,), heads=("linear",)), "data.d", "rank", points=True, **parts)
+    _, (ax,) = drawn(lines)
+    corners = [patch.get_path().vertices for patch in ax.patches]
+    heights = [points[points[:, 0] == 4, 1] for points in corners]
+    assert [(part.min(), part.max()) for part in heights] == ([ends] if ends else [])
+    assert dots(ax).tolist() == [6, 7, 7, 8, 8, 9]  # each instance, jittered along x
+    assert ax.get_xlim()[0] < 4 < 5 < ax.get_xlim()[1]
+
+
+@pytest.mark.parametrize(("law", "x"), [("power", np.log), ("exponential", np.asarray)])
+def test_a_fit_is_least_squares_on_the_logarithms_of_the_medians(law, x):
+    sweep = tables(ds=(4, 8, 16), heads=("linear",))
+    fit = chart(sweep, "d", "rank", fit=law, hue="n", log="x,y")
+    for n, part in fit.table.groupby("data.n"):
+        at, medians = x(part["data.d"].to_numpy()), part["median"].to_numpy()
+        expected = linregress(at, np.log(medians))
+        assert part["slope"].to_numpy() == pytest.approx(expected.slope)
+        law_at_x = expected.intercept + expected.slope * at
+        assert np.log(part["fitted"].to_numpy()) == pytest.approx(law_at_x)
+        assert (part["slope_low"] < part["slope"]).all()
+        note = {"power": f"rank ~ d^{expected.slope:.3g} [", "exponential": "rank ~ exp(0.0"}[law]
+        assert any(line.startswith(f"n={n}: {note}") for line in fit.notes)
+    assert f"{expected.slope:.3g}" in drawn(fit)[0]
+    short = chart(tables(), "d", "rank", fit=law)
+    assert short.table["slope"].isna().all()
+    drawn(short)
+
+
+@pytest.mark.parametrize(
+    ("part", "word", "column", "others"),
+    [
+        ("x", "d", "data.d", ""),
+        ("hue", "n", "data.n", ""),
+        ("y", "tie", "status=tie", ""),
+        ("y", "1-corr W_mm", "one_minus_corr_frobenius", ""),
+        ("y", "1-corr", "one_minus_corr_frobenius", "one_minus_corr_nuclear"),
+    ],
+)
+def test_a_column_may_be_called_as_one_sees_and_says_it(part, word, column, others):
+    sweep = tables(one_minus_corr_nuclear=0.5, one_minus_corr_frobenius=0.1)
+    sweep = SimpleNamespace(
+        **vars(sweep) | {"trials": sweep.trials.assign(one_minus_corr_svmeq=np.nan)}
+    )
+    asked = {"x": "data.d", "y": "rank", part: word}
+    lines = chart(sweep, asked.pop("x"), asked.pop("y"), **asked)
+    assert getattr(lines.spec, part) == column
+    assert others in lines.notes[0]
+    assert ("there is also" in lines.notes[0]) == bool(others)
+    assert chart(sweep, "d", "rank", where={"n": 2}).spec.where == {"data.n": 2}
 
 
 def test_axes_that_are_not_named_get_a_part_of_their_own_unless_they_follow_from_another():
@@ -135,6 +196,7 @@ def test_an_axis_without_a_part_is_refused_and_a_single_value_of_it_is_not():
     assert lines.notes[0].startswith("Instances: 8 ")
 
 
+SINGLE = {"where": {"head": "relu", "data.n": 2}}
 SIZES = {"kind": "scatter", "hue": "data.d"}
 
 
@@ -162,15 +224,13 @@ def test_what_is_not_shown_is_counted_and_not_averaged(lost, x, parts, line):
     drawn(lines)
 
 
-@pytest.mark.parametrize("kind", ["line", "heatmap"])
-@pytest.mark.full
-def test_instances_without_a_history_are_counted(kind):
+def test_instances_without_a_history_are_counted():
     sweep = tables(ns=(2,), heads=("linear",))
     lost = sweep.trials["seed"].eq(3) | sweep.trials["data.d"].eq(5)
     sweep.trials.loc[lost, "status"] = "rejected"
     recorded = sweep.history["run"].str.endswith("d4") & sweep.history["seed"].lt(3)
     sweep.history = sweep.history[recorded]
-    steps = chart(sweep, "step", "risk", status="all", hue="data.d", kind=kind)
+    steps = chart(sweep, "step", "risk", status="all", hue="data.d")
     assert steps.notes[0] == "Instances: 8 (5 rejected, 3 ok); 3 shown."
     assert "Left out: 5 instances without a history of risk." in steps.notes
     counts = steps.counts.set_index(["data.d", "status"])["count"]
@@ -182,7 +242,7 @@ def test_instances_without_a_history_are_counted(kind):
 def test_statuses_may_be_chosen_or_told_apart():
     for status in ("ok,tie", "all"):
         assert (chart(tables(), "data.d", "rank", status=status).table["used"] == 4).all()
-    assert set(chart(tables(), "data.d", "status=tie", status="all").table["share"]) == {0.25}
+    assert set(chart(tables(), "data.d", "status=tie").table["share"]) == {0.25}
     apart = chart(tables(heads=("linear",)), "data.d", "rank", hue="status").table
     assert apart.groupby("status")["used"].unique().map(list).to_dict() == {"ok": [3], "tie": [1]}
     for value in (True, "true"):
@@ -192,51 +252,47 @@ def test_statuses_may_be_chosen_or_told_apart():
 
 
 @pytest.mark.parametrize(
-    ("x", "y", "parts", "message"),
+    ("x", "y", "parts", "message", "allowed"),
     [
-        ("data.dd", "rank", {}, r"x=data\.dd: must be a column .*did you mean data\.d"),
-        ("d", "rank", {}, r"x=d: .*did you mean data\.d"),
-        ("data.d", "rnak", {}, "y=rnak: .*did you mean rank"),
-        ("data.d", "rank", {"hue": "haed"}, "hue=haed: .*did you mean head"),
-        ("data.d", "risk", {}, "y=risk: is a quantity of the history; x must be step"),
-        ("step", "rank", {}, "y=rank: must be a quantity of the history"),
-        ("head", "rank", {"kind": "line"}, "x=head: holds words; must hold numbers"),
-        ("flag", "rank", {"kind": "scatter"}, "x=flag: holds words"),
-        ("data.d", "word", {}, "y=word: holds words; must hold numbers"),
-        ("data.d", "tie", {}, r"y=tie: .*did you mean status=tie\?"),
-        ("data.d", "flag", {"kind": "scatter"}, "y=flag: holds true"),
-        ("head", "rank", {"log": "x"}, "log=x: x=head holds words"),
-        ("data.d", "rank", {"kind": "pie"}, r"kind=pie: must be line \| scatter"),
-        ("data.d", "rank", {"estimator": "mode"}, r"estimator=mode: must be mean \| median"),
-        ("data.d", "rank", {"log": "z"}, "log=z: must be x"),
-        ("data.d", "rank", {"status": "okk"}, r"status=okk: did you mean ok\? must be ok \|"),
-        ("data.d", "rank", {"where": {"flag": "yes"}}, "flag=yes: must be one of False, True"),
-        ("data.d", "data.T", {}, r"y=data.T: is of a run; must be of its instances"),
-        ("data.d", "rank", {"hue": "data.d"}, "=data.d: must have one part only"),
-        ("rank", "rank", {}, "y=rank: must not be x"),
-        ("data.d", "size", {"where": {"rank": 99}}, "where rank=99: must be one of 6.0, 7.0, 8"),
-        ("data.d", "rank", {"where": {"data.q": 9}}, "where=data.q: must be a column"),
-        (
-            "data.d",
-            "rank",
-            {"kind": "heatmap", "where": {"head": "relu", "data.n": 2}},
-            "kind=heatmap: must have hue",
-        ),
+        ("data.dd", "rank", {}, "x=data.dd: ", "data.d"),
+        ("dim", "rank", {}, "x=dim: ", "did you mean data.d?"),
+        ("data.d", "rnak", {}, "y=rnak: ", "did you mean rank?"),
+        ("data.d", "rank", {"hue": "haed"}, "hue=haed: ", "did you mean head?"),
+        ("data.d", "first_reason", {}, "y=first_reason: ", "status"),
+        ("data.d", "risk", {}, "y=risk: ", "x must be step"),
+        ("step", "rank", {}, "y=rank: ", "risk"),
+        ("head", "rank", {"kind": "line"}, "x=head: ", "numbers"),
+        ("flag", "rank", {"kind": "scatter"}, "x=flag: ", "numbers"),
+        ("data.d", "word", {}, "y=word: ", "word=WORD"),
+        ("data.d", "flag", {"kind": "scatter"}, "y=flag: ", "numbers"),
+        ("head", "rank", {"log": "x"}, "log=x: ", "numbers"),
+        ("data.d", "rank", {"kind": "pie"}, "kind=pie: ", "line | scatter"),
+        ("data.d", "rank", {"estimator": "mode"}, "estimator=mode: ", "median | mean"),
+        ("data.d", "rank", {"interval": "sd"}, "interval=sd: ", "estimator=mean"),
+        ("data.d", "rank", {"fit": "power", "kind": "box"}, "fit=power: ", "kind=line"),
+        ("data.d", "rank", {"log": "z"}, "log=z: ", "x | y"),
+        ("data.d", "rank", {"status": "okk"}, "status=okk: ", "did you mean ok?"),
+        ("data.d", "rank", {"where": {"flag": "yes"}}, "where flag=yes: ", "False, True"),
+        ("data.d", "data.T", {}, "y=data.T: ", "instances"),
+        ("data.d", "rank", {"hue": "data.d"}, "=data.d: ", "one part"),
+        ("rank", "rank", {}, "y=rank: ", "not be x"),
+        ("data.d", "size", {"where": {"rank": 99}}, "where rank=99: ", "6.0, 7.0, 8"),
+        ("data.d", "rank", {"where": {"data.q": 9}}, "where=data.q: ", "a column"),
+        ("data.d", "rank", {"kind": "heatmap"} | SINGLE, "kind=heatmap: ", "hue"),
+        ("size", "rank", {"hue": "seed"} | SINGLE, "hue=seed: has 30 values", "at most 24"),
+        ("size", "rank", {"where": {"head": "relu", "d": 4}}, "data.n: ", "--where data.n=VALUE"),
     ],
 )
-def test_what_cannot_be_drawn_is_refused_with_what_can(x, y, parts, message):
-    with pytest.raises(ChartError, match=message):
-        chart(tables(), x, y, **parts)
+def test_what_cannot_be_drawn_is_refused_with_what_can(x, y, parts, message, allowed):
+    many = {"ns": range(30), "trials": 30} if x == "size" else {}
+    with pytest.raises(ChartError, match=re.escape(message)) as refused:
+        chart(tables(**many), x, y, **parts)
+    assert allowed in str(refused.value)
 
 
-def test_a_sweep_without_an_instance_and_a_part_with_too_many_values_are_refused():
-    many = tables(ns=range(30), ds=(4,), heads=("linear",))
-    for sweep, message in (
-        (many, r"hue=data\.n: has 30 values; must have at most 24"),
-        (SimpleNamespace(trials=pd.DataFrame()), "no instance is on record"),
-    ):
-        with pytest.raises(ChartError, match=message):
-            chart(sweep, "size", "rank", kind="scatter")
+def test_a_sweep_without_an_instance_is_refused():
+    with pytest.raises(ChartError, match="no instance is on record"):
+        chart(SimpleNamespace(trials=pd.DataFrame()), "size", "rank")
 
 
 def test_charts_with_other_numbers_have_other_names():
@@ -269,7 +325,7 @@ def test_the_command_and_the_call_give_the_same_numbers(sound, tmp_path):
 
 def test_where_alone_prints_the_result_of_the_cells_with_a_value(sound, capsys):
     kept = len(attnsvm.load(sound).trials.query("`data.d` == 3"))
-    for word, code, message in (("data.d=3", 0, f"{kept} instances"), ("d=3", 2, "mean data.d ")):
+    for word, code, message in (("d=3", 0, f"{kept} instances"), ("e=3", 2, "where=e: must")):
         assert report_command([str(sound), "--where", word]) == code
         assert message in "".join(capsys.readouterr())
 

@@ -65,6 +65,25 @@ def test_the_bootstrap_interval_is_that_of_seeded_resamples(name, statistic):
     np.testing.assert_allclose([low[0], high[0]], expected, rtol=1e-12)
 
 
+def test_the_interval_of_a_slope_is_that_of_resampled_instances():
+    """Of whole rows: an error that all values of an instance share moves no slope."""
+    x, rng = np.arange(5.0), np.random.default_rng(0)
+    own = np.exp(-0.7 * x + rng.normal(size=(40, 1)))
+    b, low, high, a = statistics.slope(x, own)
+    assert (b, low, high) == pytest.approx((-0.7,) * 3)
+    assert a == pytest.approx(np.log(np.median(own[:, 0])))
+    values = own * np.exp(rng.normal(size=own.shape))
+    rows = np.random.default_rng(0).integers(0, 40, size=(statistics.RESAMPLES, 40))
+    slopes = np.polyfit(x, np.log(np.median(values[rows], axis=1)).T, 1)[0]
+    np.testing.assert_allclose(
+        statistics.slope(x, values)[1:3], np.quantile(slopes, [0.025, 0.975]), rtol=1e-9
+    )
+    values[0, 1] = np.nan  # then each column is resampled by itself
+    _, low, high, _ = statistics.slope(x, values)
+    assert high - low > np.diff(np.quantile(slopes, [0.025, 0.975]))
+    assert np.isnan(statistics.slope(x, own[:1])[1:3]).all()
+
+
 def test_a_share_of_nothing_or_all_has_an_exact_end_and_one_without_instances_none():
     low, high = statistics.wilson_interval(np.array([0, 7, 3, 0]), np.array([9, 7, 400, 0]))
     assert (low[0], high[1]) == (0, 1)
