@@ -23,6 +23,9 @@ WIDTH, ROWS = 100, 16
 FEW = 4
 """Largest number of values that are listed; of more there is a mean or a median."""
 
+LARGEST_GAP = 0.01
+"""Largest value of svm.gap."""
+
 TYPES = ("global", "local", "not_local", "unsettled", "unknown")
 """Types of convergence that are shown as shares."""
 
@@ -31,7 +34,11 @@ SHOWN: Any = OmegaConf.to_container(OmegaConf.load(Path(__file__).with_name("con
 
 def conclusion(frames: LoadedSweep) -> list[str]:
     """Return the lines that say what came out of a sweep or a single run, and what would help."""
-    return [*result(frames), *(one_line(line) for line in _help(frames))]
+    from .search import search_of
+
+    search = search_of(frames) if len(frames.rows) else None
+    lines = [search.best] if search else _help(frames)
+    return [*result(frames), *map(one_line, lines)]
 
 
 def result(frames: LoadedSweep) -> list[str]:
@@ -132,15 +139,18 @@ def _help(frames: LoadedSweep) -> list[str]:
     reason = lost["reason"].mode()[:1].tolist()
     verb, *words = SHOWN["help"].get("".join(reason), SHOWN["help"][status])
     pairs = [word.partition("=")[::2] for word in words]
+    ends = [name for name in map(str, lost) if name.endswith("_lower_bound")]
+    gaps = lost[[name.replace("_lower_bound", "_gap") for name in ends]].max(axis=1)
+    far = (gaps > LARGEST_GAP).mean() > 0.5  # of a constraint on the rank: it decides none of these
     changes = [
         word
         for word, (field, value) in zip(words, pairs, strict=True)
-        if values.get(field, set()) - {value}
+        if values.get(field, set()) - {value} and not (far and field == "svm.gap")
     ]
     ways = [f"{verb} {' or '.join(changes)}"] if changes else []
     y = next((name for name in HEADINGS if name in lost and lost[name].notna().any()), None)
     if axes and y:
-        chart = f"--x {axes[-1]} --y {y} --status {status}"
+        chart = f"--x {axes[-1]} --y {y} --status ok,{status}"
         ways.append(f"draw them: attnsvm-report {frames.directory} {chart}")
     ways = ways or reason
     return [f"{len(lost)} of {sum(statuses.values())} {status}: {', or '.join(ways)}"]

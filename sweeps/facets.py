@@ -113,7 +113,7 @@ def curves(
     widen: float = 0.3,
     x_label: str = "",
     log_x: bool = False,
-    ticks: Iterable[float] = (),
+    ticks: Iterable[float] | None = None,
     offset: float = 0.0,
     height: float = 1.7,
     extra: Mapping[str, Mapping[str, Any]] | None = None,
@@ -150,6 +150,7 @@ def curves(
     points = points.assign(
         **{name: points[name].to_numpy(dtype=float, na_value=np.nan) for name in numbers},
     )
+    ticks = () if ticks is None and x == "step" else ticks
     every = max(points[x].nunique() // 8, 1)
     steps = np.diff(np.unique(np.log(points.loc[points[x] > 0, x]) if log_x else points[x]))
     places = {value: k - (len(hues) - 1) / 2 for k, value in enumerate(hues)}
@@ -216,7 +217,7 @@ def curves(
         ax.set_ylabel(panel.label if by_column or j == 0 else "", visible=True)
         ax.set_xlabel((x_label or notation.column(x)) if i == len(rows) - 1 else "")
         _scale(ax, panel)
-        _x_scale(ax, points[x], log_x, ticks or (() if x == "step" else table[x]))
+        _x_scale(ax, points[x], log_x, table[x] if ticks is None else ticks)
     line = {"linestyle": "-" if joined else ""}
     entries: dict[str, Mapping[str, Any]] = {
         str(value): dict(zip(looks, look, strict=True)) | line

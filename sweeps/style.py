@@ -227,6 +227,10 @@ def log_axis(axis: Axis) -> None:
     if axis is ax.xaxis:
         ax.set_xscale("log")
         axis.set_minor_formatter(ticker.NullFormatter())
+        low, high = ax.get_xlim()
+        if high < 100 * low:
+            axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+            axis.set_major_formatter("{x:g}")
         return
     shared = ax.get_shared_y_axes().get_siblings(ax)
     limits = np.array([other.dataLim.intervaly for other in shared])

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
-from pandas.api.types import is_bool_dtype
+from pandas.api.types import is_bool_dtype, is_integer_dtype
 
 from .. import notation, statistics, style
 from ..cells import CellAxes, groups, number, row_key, rows_of, word
@@ -182,6 +182,10 @@ def _left_out(
     listed = ", ".join(f"{count} {status}" for status, count in statuses.items())
     chosen, shown = (len(rows.drop_duplicates(row_key(rows))) for rows in (kept, known))
     others = len(instances) - chosen
+    hidden = instances[~instances.index.isin(kept.index)]
+    hidden = hidden[np.isfinite(floats(hidden[spec.y]))]
+    ways = ",".join([*spec.status, *hidden["status"].value_counts().index])
+    option = f"; --status {ways} shows the {len(hidden)} of them that have a value of {spec.y}"
     by = [name for name in spec.keys if name != STEP and (name != spec.x or spec.kind != "scatter")]
     every, having = (len(rows[by].drop_duplicates()) if by else 0 for rows in (instances, known))
     without, what = 0, "instances"
@@ -193,7 +197,11 @@ def _left_out(
     lines = [
         (1, f"Instances: {len(instances)} ({listed or 'none'}); {shown} shown."),
         (len(spec.where), f"Only those with {', '.join(spec.chosen)}."),
-        (others, f"Left out by status: {others}, shown are {', '.join(spec.status)}."),
+        (
+            others,
+            f"Left out by status: {others}, shown are {', '.join(spec.status)}"
+            f"{option if len(hidden) else ''}.",
+        ),
         (every - having, f"Cells without an instance that is shown: {every - having} of {every}."),
         (without, f"Left out: {without} instances without a history of {spec.y}."),
         (no_value, f"Left out: {no_value} {what} without a value of {spec.y}."),
@@ -269,7 +277,7 @@ def figure_of(
             style.words_at(ax, [*names])
         return fig
     if spec.kind == "scatter":
-        look["joined"] = False
+        look |= {"joined": False, "ticks": None if is_integer_dtype(table[spec.x]) else ()}
     elif spec.band != "none":
         look["bands"] = {BANDS["ci" if shares else spec.band]: 0.18}
     fig = curves(points, "x", "value", log_x="x" in spec.log, **look)

@@ -186,6 +186,8 @@ def _meant(sweep: LoadedSweep, part: str, name: str, notes: list[str]) -> str:
             raise ChartError(f"y={name}: is a quantity of the history; x must be step")
         if not name or not (shown or len(same) == 1):
             raise ChartError(f"{part}={one_line(name)}: must be {what}{_near(name, known, same)}")
+        if {*runs.get("parameterization", ())} == {"kq"}:
+            shown.sort(key=lambda c: "nuclear" not in c)  # the solution that (K, Q) goes to
         column, *others = same if len(same) == 1 else shown
         if others:
             also = ", ".join(f"{heading(other)} ({other})" for other in others)

@@ -84,7 +84,9 @@ def _charts(
         role = next((role for role in ROOM if role not in parts), "")
         if role and table[name].nunique(dropna=False) <= ROOM[role]:
             parts[role] = name
-    shown = {"ok": table} | {str(q): part for q, part in tables["agreement"].groupby("quantity")}
+    shown = {str(q): part for q, part in tables["agreement"].groupby("quantity")}
+    if (table["share"] < 1).any() or not shown:
+        shown["ok"] = table
     return [
         drawing
         for quantity, part in shown.items()
@@ -110,10 +112,11 @@ def _chart(quantity: str, kind: Kind, parts: Any, tables: Tables, axes: CellAxes
 def _notes(kind: Kind, tables: Tables, axes: CellAxes) -> list[str]:
     table = tables["chart"]
     used, excluded = (int(table[name].sum()) for name in ("used", "excluded"))
-    return [
-        kind_in_words(table, ChartSpec("", "", kind=kind)),
-        f"Instances: {used + excluded}, {used} shown; the others have another status or no value.",
-    ]
+    others = (
+        "the others have no value, or another status, which attnsvm-report --x --y --status shows"
+    )
+    counted = f"Instances: {used + excluded}, {used} shown{f'; {others}' if excluded else ''}."
+    return [kind_in_words(table, ChartSpec("", "", kind=kind)), counted]
 
 
 def _outcomes(table: pd.DataFrame, cells: pd.DataFrame, axes: CellAxes) -> Figure:

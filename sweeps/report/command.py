@@ -130,18 +130,14 @@ def _values(parts: dict[str, Any]) -> dict[str, str]:
 
 
 def _chart(frames: LoadedSweep, parts: dict[str, Any], paper: bool) -> int:
-    """Write a chart: figures, its table and its counts."""
+    """Write a chart: figures, its table and its counts, and the report that begins with it."""
     from ..chart import ChartError
     from .write import write_chart
 
-    where = _values(parts)
+    parts["where"] = _values(parts)
     try:
-        chart = frames.chart(**parts, where=where)
-        earlier = frames.directory / "tables" / f"{chart.name}.csv"
-        if frames.hidden and earlier.exists():
-            return _refuse(f"{earlier}: stays, as is its figure. {frames.not_shown}")
-        paths = write_chart(frames.directory, chart, paper)
-    except ChartError as error:
+        chart, paths = write_chart(frames, parts, paper)
+    except (ChartError, FileExistsError) as error:
         return _refuse(str(error))
     except OSError as error:
         return _refuse(f"{frames.directory}: the chart cannot be written ({shortened(error)})")

@@ -40,6 +40,14 @@ def render(template: str, **content: Any) -> str:
     return _environment().get_template(template).render(content)
 
 
+def with_picture(page: str, picture: Picture) -> str:
+    """Return a report with a picture ahead of the others, once."""
+    begin, mark, others = page.partition("<!-- figures -->\n")
+    same = rf'<figure id="{re.escape(str(escape(picture.name)))}">.*?</figure>\n'
+    figure = render("picture.html", drawn=picture)
+    return f"{begin}{mark}{figure}{re.sub(same, '', others, flags=re.DOTALL)}"
+
+
 @cache
 def _environment() -> Environment:
     loader = PackageLoader("attnsvm.sweeps.report")

@@ -6,14 +6,21 @@ import errno
 import glob
 import re
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnsvm.display.pace import doing
-from attnsvm.record import CorruptRecordError, kind_of, one_line, write_atomically
+from attnsvm.record import (
+    CorruptRecordError,
+    kind_of,
+    one_line,
+    read_json,
+    write_atomically,
+    write_json,
+)
 from attnsvm.record.files import open_regular
 
 if TYPE_CHECKING:  # pandas and matplotlib take a second to import: not for `--help`
@@ -22,6 +29,7 @@ if TYPE_CHECKING:  # pandas and matplotlib take a second to import: not for `--h
     from ..chart import Chart
     from ..figures import Drawing
     from ..loaded import LoadedSweep
+    from ..search import Search
     from .page import Picture
 
 
@@ -47,14 +55,16 @@ def write_report(
 ) -> ReportFiles:
     """Write figures, their tables and the HTML page into the sweep's folder.
 
-    Every file is replaced atomically: DIR/figures/NAME.png and .pdf (.gif if animated),
-    DIR/tables/NAME.csv and DIR/report.html. Figures are 8.5 or 17 cm wide. For a paper: only
-    NAME.pdf, and NAME.txt with caption and counts. A figure that cannot be drawn costs no other.
+    Every file is replaced atomically: DIR/figures/NAME.png and .pdf (.gif if animated), NAME.txt
+    with caption and counts, DIR/tables/NAME.csv and DIR/report.html, which begins with the charts
+    that were asked for (`write_chart`). Figures are 8.5 or 17 cm wide. For a paper: only NAME.pdf
+    and NAME.txt. A figure that cannot be drawn costs no other.
     `folders` are those of the user's own config files, as for `figure_module`; `evidence` is what
     the page of an export says besides. A report of more instances is not replaced where records
     cannot be read now, or none has any. OSError: the folder cannot be written.
     """
     from ..figures import figure_module
+    from ..search import search_of
     from .page import report_page
 
     page = frames.directory / "report.html"
@@ -62,16 +72,18 @@ def write_report(
         return ReportFiles(page, (), (), (), kept=kept)
     failed: list[str] = []
     tables: dict[str, pd.DataFrame] = {}
-    pictures: list[Picture] = []
+    module: Any = None
+    search: Search | None = None
     if len(frames.rows):
         with doing("tables"), _noting("tables", failed):
             module = figure_module(frames.name, folders)
             tables = module.tables(frames)
+            search = search_of(frames)
+            tables |= {"search": search.table} if search else {}
     csvs = () if paper else _write_tables(frames.directory, tables)
-    if tables:
-        pictures = _pictures(module, tables, frames, failed, paper)
-    images = {f"{p.name}.{kind}": data for p in pictures for kind, data in p.files.items()}
-    figures = _write_into(frames.directory / "figures", images)
+    drawings = search.drawings() if search else []
+    pictures = _pictures(drawings, module, tables, frames, failed, paper) if module else []
+    figures = _write_figures(frames.directory, pictures)
     if paper:
         return ReportFiles(None, figures, csvs, tuple(pictures), tuple(failed))
     _remove_other_pages(figures)
@@ -97,25 +109,45 @@ def _kept(frames: LoadedSweep, page: Path) -> str:
     return ""
 
 
-def _words(caption: str, notes: Sequence[str]) -> bytes:
-    """Return the text that stands beside a figure."""
-    return "\n\n".join([caption, *notes, ""]).encode()
+CHARTS = "charts.json"
+"""File of a sweep's folder with the charts that were asked for, the latest first."""
 
 
-def write_chart(directory: Path, chart: Chart, paper: bool = False) -> tuple[Path, ...]:
-    """Write PNG, PDF, caption and tables of a chart into a sweep's folder; return their paths.
+def asked(directory: Path) -> list[dict[str, Any]]:
+    """Return the arguments of the charts that were asked for in a folder."""
+    try:
+        return list(read_json(directory / CHARTS)["charts"])
+    except (OSError, CorruptRecordError, KeyError, TypeError):
+        return []
 
-    For a paper: without the PNG. OSError: the folder cannot be written.
+
+def write_chart(
+    frames: LoadedSweep, parts: Mapping[str, Any], paper: bool = False
+) -> tuple[Chart, tuple[Path, ...]]:
+    """Write a chart and its tables into a sweep's folder; the report then begins with it.
+
+    Returns the chart and the paths of its files. For a paper: the chart only. ChartError: it cannot
+    be drawn. OSError: the folder cannot be written, or a chart of more records stays.
     """
     from .. import style
+    from .page import with_picture
 
+    directory, chart = frames.directory, frames.chart(**parts)
+    if frames.hidden and (earlier := directory / "tables" / f"{chart.name}.csv").exists():
+        raise FileExistsError(f"{earlier}: stays, as is its figure. {frames.not_shown}")
     with style.paper():
-        figure = chart.figure()
-        files = {} if paper else {f"{chart.name}.png": style.png(figure)}
-        files[f"{chart.name}.pdf"] = style.pdf(figure)
-        files[f"{chart.name}.txt"] = _words(chart.caption, chart.notes)
+        picture = _picture(_drawing(chart), paper)
     tables = {chart.name: chart.table, f"{chart.name}_counts": chart.counts}
-    return _write_into(directory / "figures", files) + _write_tables(directory, tables)
+    paths = _write_figures(directory, [picture]) + _write_tables(directory, tables)
+    if not paper:
+        others = [other for other in asked(directory) if other != parts]
+        write_json(directory / CHARTS, {"charts": [parts, *others]})
+        page = directory / "report.html"
+        if page.exists():
+            write_atomically(page, with_picture(page.read_text(), picture).encode())
+        else:
+            write_report(frames)
+    return chart, paths
 
 
 def _remove_other_pages(written: Iterable[Path]) -> None:
@@ -129,6 +161,7 @@ def _remove_other_pages(written: Iterable[Path]) -> None:
 
 
 def _pictures(
+    drawings: list[Drawing],
     module: Any,
     tables: dict[str, pd.DataFrame],
     frames: LoadedSweep,
@@ -139,16 +172,30 @@ def _pictures(
     from .. import style
 
     pictures: list[Picture] = []
-    remarks = [frames.not_shown, frames.versions]
-    with doing("figures"), style.paper(), _noting("figures", failed):
-        for drawing in module.draw(tables, frames.cells, remarks):
+    charts: list[Drawing] = []
+    with style.paper():
+        for parts in () if paper else asked(frames.directory):
+            with _noting(f"chart {' '.join(map(str, parts.values()))}", failed):
+                charts.append(_drawing(frames.chart(**parts)))
+        drawings = [*charts, *drawings]
+        with doing("figures"), _noting("figures", failed):
+            if tables:
+                remarks = [frames.not_shown, frames.versions]
+                drawings += module.draw(tables, frames.cells, remarks)
+        for drawing in drawings:
             before = len(failed)
             with doing(drawing.name), _noting(drawing.name, failed):
                 pictures.append(_picture(drawing, paper))
-            for path in frames.directory.glob(f"figures/{drawing.name}.*"):
+            for path in frames.directory.glob(f"figures/{glob.escape(drawing.name)}.*"):
                 if len(failed) > before:
                     path.unlink()  # of an earlier report: it does not show these tables
     return pictures
+
+
+def _drawing(chart: Chart) -> Drawing:
+    from ..figures import Drawing
+
+    return Drawing(chart.name, chart.caption, chart.figure, lambda: chart.notes)
 
 
 def _picture(drawing: Drawing, paper: bool) -> Picture:
@@ -156,10 +203,9 @@ def _picture(drawing: Drawing, paper: bool) -> Picture:
     from .page import Picture
 
     files = {} if paper else {"png": style.png(drawing.figure)}
-    files["pdf"] = style.pdf(drawing.figure)
-    if paper:
-        files["txt"] = _words(drawing.caption, drawing.notes)
-    elif drawing.frames:
+    files |= {"pdf": style.pdf(drawing.figure)}
+    files["txt"] = "\n\n".join([drawing.caption, *drawing.notes, ""]).encode()
+    if drawing.frames and not paper:
         files["gif"] = style.gif(drawing.frames)
     return Picture(drawing.name, drawing.caption, files, drawing.notes)
 
@@ -178,6 +224,11 @@ def _noting(name: str, failed: list[str]) -> Iterator[None]:
 def _write_tables(directory: Path, tables: dict[str, pd.DataFrame]) -> tuple[Path, ...]:
     csvs = {f"{name}.csv": table.to_csv(index=False).encode() for name, table in tables.items()}
     return _write_into(directory / "tables", csvs)
+
+
+def _write_figures(directory: Path, pictures: Sequence[Picture]) -> tuple[Path, ...]:
+    images = {f"{p.name}.{kind}": data for p in pictures for kind, data in p.files.items()}
+    return _write_into(directory / "figures", images)
 
 
 def _write_into(folder: Path, files: dict[str, bytes]) -> tuple[Path, ...]:

@@ -3,19 +3,24 @@
 import dataclasses
 import html
 import html.parser
+import json
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
+import attnsvm
 from attnsvm import record
 from attnsvm.record.folder import write, write_failure
 from attnsvm.record.provenance import provenance
 from attnsvm.sweeps import aggregate, report
+from attnsvm.sweeps.conclusion import conclusion
 from attnsvm.sweeps.figures import correlation_vs_d
 from attnsvm.sweeps.report.page import QUESTION, report_page
+from attnsvm.sweeps.search import search_of
 from attnsvm.sweeps.status import main as status
 from tests.faults import configs, prepared
 from tests.sweeps import synthetic
@@ -53,7 +58,7 @@ def test_the_report_and_its_files_are_written(rank, tmp_path):
     assert files.html == tmp_path / "report.html"
     names = sorted(p.relative_to(tmp_path).as_posix() for p in (*files.figures, *files.tables))
     ends = ("", "_infeasible")
-    kinds = [f"figures/rank_vs_d{end}.{kind}" for end in ends for kind in ("pdf", "png")]
+    kinds = [f"figures/rank_vs_d{end}.{kind}" for end in ends for kind in ("pdf", "png", "txt")]
     assert names == [*kinds, "tables/rank_vs_d.csv"]
     table = pd.read_csv(tmp_path / "tables" / "rank_vs_d.csv")
     assert table["trials"].sum() == 4 * len(rank.rows)
@@ -154,6 +159,47 @@ def test_a_figure_that_fails_costs_no_other_one_and_no_table(tmp_path, monkeypat
     files = report.write_report(frames)
     assert [line.partition(":")[0] for line in files.failed] == ["tables"]
     assert "no such &lt;panel&gt;" in files.html.read_text()
+
+
+def test_the_report_begins_with_the_charts_that_were_asked_for(sound, tmp_path):
+    folder = shutil.copytree(sound, tmp_path / "sweep")
+    page, names = folder / "report.html", []
+    for y in ("W_norm", "risk", "W_norm"):
+        report.main([str(folder), "--x", "d", "--y", y, "--status", "all", "--interval", "ci"])
+        names = [f"{y}_vs_data.d_by_parameterization_line_all", *names[:1]]
+        shown = re.findall('<figure id="([^"]*)"', page.read_text())
+        assert shown[: len(names)] == names
+        assert len(set(shown)) == len(shown)
+    first = page.read_text()
+    report.main([str(folder)])
+    assert page.read_text() == first
+    (folder / "charts.json").write_text("{}")  # not what was written: no chart, and a report
+    assert report.main([str(folder)]) == 0
+    assert names[0] not in page.read_text()
+
+
+def test_a_search_names_its_best_run_and_draws_the_objective(sound, tmp_path):
+    loaded = attnsvm.load(sound)
+    runs = loaded.runs.assign(overrides="objective='median(W_norm)'")
+    command = "attnsvm -m 'data.d=tag(log, choice(3, 4))'"
+    sweep = dataclasses.replace(loaded, directory=tmp_path, runs=runs, command=command)
+    assert search_of(sweep) is None
+    ok = loaded.rows[loaded.rows["status"] == "ok"]
+    values = ok.groupby("run", observed=True)["W_norm"].median()
+    best = {
+        "best_value": float(values.min()),
+        "best_params": {"data.d": 4, "parameterization": "w"},
+    }
+    (tmp_path / "optimization_results.yaml").write_text(json.dumps(best))
+    line = conclusion(sweep)[-1]
+    for part in ("best of 4 trials: data.d=4 parameterization=w: ", values.idxmin()):
+        assert part in line
+    table = search_of(sweep).table
+    assert table["trial"].tolist() == [1, 2, 3, 4]
+    assert table.set_index("run")["objective"].dropna().to_dict() == values.to_dict()
+    names = [picture.name for picture in report.write_report(sweep).pictures]
+    assert names[:3] == ["search_trial", "search_parameterization", "search_d"]
+    assert "data.d" in search_of(sweep).log
 
 
 def test_the_command_names_what_is_lost_or_not_drawn_and_exits_1(rank, monkeypatch, capsys):
