@@ -290,6 +290,17 @@ class ExcessRisk(Probe):
         return {"log": value.where(value.isfinite(), torch.nan)}
 
 
+class Slope(Probe):
+    """min_i ||grad h(X_i^T s_i)||_2: 0 if the head is flat at a sample, which does not move W."""
+
+    def measure(self, snapshot: Snapshot) -> dict[str, Tensor]:
+        """Return the least slope of the head over the samples."""
+        batch = snapshot.batch
+        means = (snapshot.softmax[:, :, None] @ batch.X)[:, :, 0]
+        slopes = batch.head.gradient(means, batch.head_parameters)
+        return {"least": slopes.norm(dim=-1).amin(-1)}
+
+
 class HeldOut(Probe):
     """Attention on samples that W was not trained on, those of `ProblemBatch.held_out`."""
 

@@ -11,7 +11,7 @@ from attnsvm.config import data, groups
 from attnsvm.config.fields import ConfigError, shown
 from attnsvm.config.norm import families_of
 from attnsvm.config.optimizer import NormalizedGDConfig
-from attnsvm.config.probe import ExcessRiskConfig, HeldOutConfig, MixtureConfig
+from attnsvm.config.probe import ExcessRiskConfig, HeldOutConfig, MixtureConfig, SlopeConfig
 
 if TYPE_CHECKING:
     from attnsvm.config.run import RunConfig
@@ -107,7 +107,8 @@ def _of_probes(run: RunConfig) -> Broken:
         one_layer = isinstance(probe, HeldOutConfig | MixtureConfig | ExcessRiskConfig)
         if one_layer and isinstance(run.model, groups.TransformerConfig):
             yield f"probe=[{name}]", "must be [] with model=transformer"
-        if isinstance(probe, HeldOutConfig | ExcessRiskConfig) and _get(run, "head.train"):
+        fixed_head = isinstance(probe, HeldOutConfig | ExcessRiskConfig | SlopeConfig)
+        if fixed_head and _get(run, "head.train"):
             yield f"probe=[{name}]", "must be [] with head.train=true"
 
 

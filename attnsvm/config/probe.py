@@ -98,6 +98,10 @@ class ExcessRiskConfig(ProbeConfig, name="excess_risk", target="ExcessRisk"):
     """
 
 
+class SlopeConfig(ProbeConfig, name="slope", target="Slope"):
+    """Least slope of the head at the attended mean of a sample, 0 where that sample is flat."""
+
+
 class OtherHeadsConfig(ProbeConfig, name="other_heads", target="OtherHeads"):
     """The other heads of a layer of data=pretrained against the SVM of the tokens of one head."""
 

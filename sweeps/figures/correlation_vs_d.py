@@ -1,6 +1,7 @@
 """Trained W against the attention SVMs of the attended tokens (paper, section 5)."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain, repeat
 from typing import Any
 
@@ -8,11 +9,11 @@ import numpy as np
 import pandas as pd
 
 from .. import statistics, style
-from ..cells import number, rows_of
-from ..facets import bars, curves, labels, named, panel_of, values_of
+from ..cells import GRADIENT, number, row_key, rows_of
+from ..facets import BANDS, QUARTILES, bars, curves, labels, named, panel_of, values_of
 from ..notation import SVM_COLOURS, SVM_QUANTITIES, TABLES, column
-from . import CAPTIONS, MOST_PANELS, CellAxes, Drawing, Figure, LoadedSweep, Tables, paged
-from ._numbers import certified, history_of, stalled
+from . import CAPTIONS, CellAxes, Drawing, Figure, LoadedSweep, Tables, paged
+from ._numbers import certified, history_of, joined, stalled
 
 QUANTITIES = [f"one_minus_corr_{svm}" for svm in ("svmeq", "frobenius", "1token")]
 AXIS = panel_of("agreement")
@@ -30,42 +31,75 @@ DIMENSIONS = 4
 SMALLEST, SMALLEST_SOFTMAX = 1e-17, 1e-60
 """Smallest 1-correlation and softmax on a log axis: smaller values and 0 are drawn there."""
 
+ALL, NOT_FLAT, SAME, NEVER_FLAT = "all", "not flat", "same seeds", "same seeds, never flat"
+"""Sets of accepted instances: of one arithmetic, those not flat at the last step; accepted in both
+arithmetics, those flat at no recorded step in either."""
+
 
 def tables(frames: LoadedSweep) -> Tables:
     """Return the 1-correlations of the accepted instances and the statuses of all instances.
 
-    By cell, quantity and step, and at the last step for all and for those without a flat head; of
-    every accepted instance; and values read off the published figure, where the sweep has its
-    setting. The counts are by status, reason, whether some head is flat, and how training ended.
+    By cell, quantity and step, and at the last step for the sets of instances above; of every
+    accepted instance; W_svmeq in both arithmetics, by seed, NaN where that arithmetic does not
+    accept it; and values read off the published figure, where the sweep has its setting. The counts
+    are by status, reason, whether some head is flat, and how training ended.
     """
     trials = frames.rows
     by = [*frames.cells.besides("data.d"), "data.d"]
     quantities = [name for name in (*QUANTITIES, "one_minus_corr_svmeq_lsq") if name in trials]
     flat = trials["flat"].eq(True).fillna(False) if "flat" in trials else False
     trials = trials.assign(flat=flat, training=trials.get("training", ""))
-    accepted = trials[trials["status"] == "ok"]
+    accepted = _paired(frames, trials[trials["status"] == "ok"], [*by, "seed"])
     history = history_of(frames, certified(frames), by)
     history = history[history["quantity"].isin(quantities)]
-    long = accepted.melt([*by, "flat"], quantities, "quantity", "value")
+    same, rows = accepted["in_both"], {ALL: slice(None), NOT_FLAT: ~accepted["flat"]}
+    rows |= {SAME: same, NEVER_FLAT: same & ~accepted["flat_in_either"]}
     last = [
-        statistics.summaries(part, [*by, "quantity"], "value").assign(instances=which)
-        for which, part in (("all", long), ("not flat", long[~long["flat"].astype(bool)]))
+        statistics.summaries(
+            accepted[which].melt(by, quantities, "quantity", "value"),
+            [*by, "quantity"],
+            "value",
+            "mean" if instances in (ALL, NOT_FLAT) else "median",
+        ).assign(instances=instances)
+        for instances, which in rows.items()
     ]
-    kept = [*by, "run", "seed", "flat", "max_masked_softmax", *quantities]
+    kept = [*by, "run", "seed", "flat", "flat_at_a_step", "in_both", "max_masked_softmax"]
     reasons = [*by, "status", "reason", "flat", "training"]
+    instance = [*(name for name in by if name != GRADIENT), "seed", "flat_in_either"]
+    pairs = accepted.pivot(index=instance, columns=GRADIENT, values=QUANTITIES[0])
+    both = ["direct", "log_domain"]
     return {
         "correlation_vs_d_steps": statistics.summaries(history, [*by, "quantity", "step"], "value"),
-        "correlation_vs_d": pd.concat(last, ignore_index=True),
-        "correlation_vs_d_instances": accepted.reindex(columns=kept),
+        "correlation_vs_d": joined(last, []),
+        "correlation_vs_d_instances": accepted.reindex(columns=[*kept, *quantities]),
+        "correlation_vs_d_pairs": pairs.reset_index().reindex(columns=[*instance, *both]),
         "correlation_vs_d_published": _published(trials, by),
         "correlation_vs_d_counts": statistics.counts(trials, reasons),
     }
 
 
+def _paired(frames: LoadedSweep, accepted: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Return the accepted instances with what both arithmetics say of their seed.
+
+    `flat_at_a_step`: some head is flat at a recorded step, which the probe `slope` measures;
+    `flat_in_either`: in some arithmetic; `in_both`: both accept the seed.
+    """
+    key, curves = row_key(accepted), frames.curves
+    zero = curves.loc[(curves["quantity"] == "slope_least") & (curves["value"] == 0), key]
+    at_a_step = accepted[key].merge(zero.drop_duplicates(), "left", key, indicator=True)["_merge"]
+    ever = accepted["flat"].to_numpy(bool) | (at_a_step == "both").to_numpy()
+    accepted = accepted.assign(flat_at_a_step=ever)
+    seed = accepted.groupby([name for name in by if name != GRADIENT], dropna=False)
+    return accepted.assign(
+        flat_in_either=seed["flat_at_a_step"].transform("any"),
+        in_both=seed[GRADIENT].transform("nunique") == 2,
+    )
+
+
 def _published(trials: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """Return quantity and value of the published figure for every cell with its setting."""
     same = trials[[*PUBLISHED["setting"]]].eq(pd.Series(PUBLISHED["setting"])).all(axis=1)
-    names = [*dict.fromkeys(["data.d", "optimizer.gradient", *by])]
+    names = [*dict.fromkeys(["data.d", GRADIENT, *by])]
     rows = [
         {**cell, "quantity": quantity, "value": value}
         for cell in trials.loc[same, names].drop_duplicates().sort_values(names).to_dict("records")
@@ -78,13 +112,12 @@ def _published(trials: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
 
 def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
     """Return correlations at the last step and all statuses over d, the steps, the instances."""
-    pages = (
-        (MOST_PANELS, {"": _versus_d, "_drawn": _drawn}),
-        (1, {"_steps": _over_steps, "_scatter": _scatter}),
-    )
+    pages = {2: {"": _versus_d, "_drawn": _drawn}, 1: {"_steps": _over_steps, "_scatter": _scatter}}
+    if tables["correlation_vs_d"]["instances"].eq(SAME).any():
+        pages[2]["_pairs"] = _pairs
     return [
         drawing
-        for room, figures in pages
+        for room, figures in pages.items()
         for drawing in paged(
             {f"correlation_vs_d{end}": figure for end, figure in figures.items()},
             tables,
@@ -93,7 +126,7 @@ def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Dr
             notes=_notes,
             counts="",
             inner=["data.d"],
-            panels=["optimizer.gradient"],
+            panels=[GRADIENT],
             room=room,
             cells="correlation_vs_d_counts",
         )
@@ -134,47 +167,91 @@ def _variant(table: pd.DataFrame, axes: CellAxes) -> "pd.Series[Any]":
     return words.cat.reorder_categories(words.cat.categories[::-1])
 
 
-def _words(name: str, tables: Tables, axes: CellAxes) -> pd.DataFrame:
-    """Return the rows of the three solutions, with the words of variant, d (`col`) and curve."""
-    counts = tables["correlation_vs_d_counts"]
-    ds = sorted(counts["data.d"].unique())
-    places = np.linspace(0, len(ds) - 1, min(len(ds), DIMENSIONS)).round().astype(int)
-    columns = {ds[i]: f"$d={number(ds[i])}$" for i in places}
-    table = tables[name]
+def _words(table: pd.DataFrame, axes: CellAxes) -> pd.DataFrame:
+    """Return the rows of the three solutions, with the words of variant and curve."""
     table = table[table["quantity"].isin(QUANTITIES)]
-    return table.assign(
-        variant=_variant(table, axes).astype(_variant(counts, axes).dtype),
-        col=pd.Categorical(table["data.d"].map(columns), list(columns.values())),
-        hue=named(table["quantity"], {name: SVM_QUANTITIES[name] for name in QUANTITIES}),
-    )
+    hue = named(table["quantity"], {name: SVM_QUANTITIES[name] for name in QUANTITIES})
+    return table.assign(variant=_variant(table, axes), hue=hue)
+
+
+def _by_dimension(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows with `col`, the word of d, of at most `DIMENSIONS` values of d."""
+    ds = sorted(table["data.d"].unique())
+    places = np.linspace(0, len(ds) - 1, min(len(ds), DIMENSIONS)).round().astype(int)
+    words = {ds[i]: f"$d={number(ds[i])}$" for i in places}
+    return table.assign(col=pd.Categorical(table["data.d"].map(words), list(words.values())))
 
 
 def _versus_d(tables: Tables, axes: CellAxes) -> Figure:
-    table = _words("correlation_vs_d", tables, axes)
+    """Return the published figure, and the seeds that both arithmetics accept in each of them.
+
+    Without such seeds, each arithmetic with all that it accepts.
+    """
+    table = _words(tables["correlation_vs_d"], axes)
     counts = _kinds(tables["correlation_vs_d_counts"], axes)
     flat = counts.loc[(counts["status"] == "ok") & counts["flat"], "variant"]
-    rest = table["instances"] == "not flat"
-    shown = (table["quantity"] == QUANTITIES[0]) & table["variant"].isin(flat)
-    table = table[shown | ~rest]
+    rest = table["instances"].isin((NOT_FLAT, NEVER_FLAT))
+    table = table[~rest | (table["quantity"] == QUANTITIES[0]) & table["variant"].isin(flat)]
+    paired = table["instances"].isin((SAME, NEVER_FLAT))
+    if paired.any():
+        table = table[paired | (table[GRADIENT] == "direct")]
+    paired, rest = paired[table.index], rest[table.index]
     table = table.assign(
-        mean=table["mean"].clip(lower=SMALLEST),
-        low=table["low"].mask(rest),
-        col=table["variant"],
-        dash=named(table["instances"], {"all": "all accepted", "not flat": "not flat"}),
+        col=[*map(_heading, table["variant"], paired)],
+        value=table["mean"].where(~paired, table["median"]).clip(lower=SMALLEST),
+        low=table["low"].mask(rest | paired),
+        q25=table["q25"].mask(rest | ~paired),
+        dash=named(rest, {False: "accepted", True: "not flat"}),
     )
-    published = _words("correlation_vs_d_published", tables, axes)
+    published = _words(tables["correlation_vs_d_published"], axes)
     read = {"published figure, read off": {"color": style.INK, **READ}} if len(published) else {}
     fig = curves(
         table,
         "data.d",
-        "mean",
+        "value",
         panels=AXIS,
-        extra=read,
         palette=SVM_COLOURS,
+        bands=BANDS | QUARTILES,
+        extra=read,
     )
-    for ax, variant in zip(fig.axes, values_of(table, "variant"), strict=True):
-        for curve, rows in rows_of(published, {"variant": variant}).groupby("hue"):
+    for ax, name in zip(fig.axes, values_of(table, "col"), strict=True):
+        own = published["variant"].map(_heading).astype(object) == name
+        for curve, rows in published[own].groupby("hue", observed=True):
             ax.plot(rows["data.d"], rows["value"], **READ, color=SVM_COLOURS[str(curve)])
+    return fig
+
+
+def _heading(variant: str, paired: bool = False) -> str:
+    parts = ("same seeds", variant, "median") if paired else (variant, "mean")
+    return ", ".join(filter(None, parts))
+
+
+def _pairs(tables: Tables, axes: CellAxes) -> Figure:
+    """Return a panel for each d, with a point for each seed that both arithmetics accept."""
+    table = _by_dimension(tables["correlation_vs_d_pairs"])
+    table = table.dropna(subset="col")
+    values = table[["direct", "log_domain"]].clip(lower=SMALLEST)
+    known = table[["direct", "log_domain"]].notna()
+    kinds = {False: "never flat", True: "flat at a recorded step"}
+    table = table.assign(**values, used=1, hue=named(table["flat_in_either"], kinds))
+    fig = curves(
+        table[known.all(axis=1)],
+        "direct",
+        "log_domain",
+        panels=replace(AXIS, label=f"exact: {column(QUANTITIES[0])}"),
+        joined=False,
+        log_x=True,
+        x_label="published arithmetic",
+        palette=dict(zip(kinds.values(), (style.PALETTE[0], style.PALETTE[4]), strict=True)),
+        ticks=(1e-4, 1e-2, 1.0),
+    )
+    for ax, name in zip(fig.axes, table["col"].cat.categories, strict=True):
+        ax.axline((1e-3, 1e-3), (1, 1), color=style.FAINT, linewidth=0.8, zorder=0)
+        alone = (~known[table["col"] == name]).sum()
+        texts = f"exact only: {alone['direct']}", f"published only: {alone['log_domain']}"
+        for x, y, text in zip((0.03, 0.97), (0.97, 0.03), texts, strict=True):
+            place = {"ha": "left", "va": "top"} if y > x else {"ha": "right", "va": "bottom"}
+            ax.text(x, y, text, fontsize=6.5, transform=ax.transAxes, **place)
     return fig
 
 
@@ -202,14 +279,9 @@ def _drawn(tables: Tables, axes: CellAxes) -> Figure:
 
 def _over_steps(tables: Tables, axes: CellAxes) -> Figure:
     """Return a panel for each d."""
-    table = _words("correlation_vs_d_steps", tables, axes)
-    return curves(
-        table.assign(mean=table["mean"].clip(lower=SMALLEST)),
-        "step",
-        "mean",
-        palette=SVM_COLOURS,
-        panels=AXIS,
-    )
+    table = _by_dimension(_words(tables["correlation_vs_d_steps"], axes))
+    table = table.assign(mean=table["mean"].clip(lower=SMALLEST))
+    return curves(table, "step", "mean", palette=SVM_COLOURS, panels=AXIS)
 
 
 def _scatter(tables: Tables, axes: CellAxes) -> Figure:
@@ -217,8 +289,7 @@ def _scatter(tables: Tables, axes: CellAxes) -> Figure:
     table = tables["correlation_vs_d_instances"]
     shown = [name for name in QUANTITIES if name in table]
     kept = [name for name in table if name not in QUANTITIES]
-    name = "correlation_vs_d_instances"
-    table = _words(name, {**tables, name: table.melt(kept, shown, "quantity", "value")}, axes)
+    table = _by_dimension(_words(table.melt(kept, shown, "quantity", "value"), axes))
     table = table.assign(
         used=1,
         value=table["value"].clip(lower=SMALLEST),

@@ -1,5 +1,6 @@
 """Each probe against closed forms, its invariances, and what it does where it is not defined."""
 
+import dataclasses
 import itertools
 import math
 
@@ -11,7 +12,7 @@ import torch
 import attnsvm
 from attnsvm import probe as probes
 from attnsvm.config import ConfigError
-from attnsvm.head import Quadratic
+from attnsvm.head import Quadratic, Relu
 from attnsvm.loss import Exponential, LinearLoss, Log, Logistic, Squared
 from attnsvm.nn.risk import Risk
 from attnsvm.norm import norm_of
@@ -150,6 +151,18 @@ def test_the_excess_risk_is_exact_far_below_the_rounding_of_the_risk(loss):
             )
     assert any(known)
     assert not all(known)  # there are risks below that of tokens which are not optimal
+
+
+def test_the_slope_of_a_head_is_zero_where_all_its_rectifiers_are_off():
+    linear = attnsvm.sample(n=2, T=3, d=4, trials=3)
+    relu = attnsvm.sample(head=Relu(), n=2, T=3, d=4, trials=3)
+    V = relu.head_parameters["V"].abs()
+    on = dataclasses.replace(relu, X=relu.X.abs(), head_parameters={"V": V})
+    off = dataclasses.replace(on, X=on.X * torch.tensor([1.0, -1.0])[:, None, None])
+    all_on = V.sum(-1).norm(dim=-1)
+    for batch, known in ((linear, torch.ones_like(all_on)), (on, all_on), (off, 0 * all_on)):
+        measured = probes.Slope().measure(snapshot(normal(3, 4, 4), batch))["least"]
+        torch.testing.assert_close(measured, known)
 
 
 def test_the_excess_risk_needs_a_linear_head_and_other_tokens():

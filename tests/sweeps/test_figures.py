@@ -68,13 +68,19 @@ def test_what_is_switched_off_has_no_panel_and_no_row():
 def test_the_correlation_figures_count_rejections_by_reason_and_flat_heads():
     correlation = read_sweep(RECORDS / "correlation_vs_d")
     tables, drawings, texts = drawn(correlation)
-    kinds = ("", "_drawn", "_steps", "_scatter")
+    kinds = ("", "_drawn", "_pairs", "_steps", "_scatter")
     assert {d.name.rstrip("_1") for d in drawings} == {f"correlation_vs_d{kind}" for kind in kinds}
     rows = correlation.rows[correlation.rows["optimizer.gradient"] == "log_domain"]
     ok = rows[rows["status"] == "ok"]
     final = tables["correlation_vs_d"].query("quantity == 'one_minus_corr_frobenius'")
     final = final[final["optimizer.gradient"] == "log_domain"]
+    accepted = correlation.rows[correlation.rows["status"] == "ok"]
+    zero = correlation.curves.query("quantity == 'slope_least' and value == 0")
+    flat = {*accepted.loc[accepted["flat"], "seed"], *zero["seed"]}
+    both = {seed for seed, rows in accepted.groupby("seed") if len(rows) == 2}
+    assert 0 < len(both) < len(ok)
     expected = {"all": len(ok), "not flat": (~ok["flat"]).sum()}
+    expected |= {"same seeds": len(both), "same seeds, never flat": len(both - flat)}
     assert dict(zip(final["instances"], final["used"], strict=True)) == expected
     rejected = correlation.rows.query("status == 'rejected'")["reason"].value_counts()
     for text in texts:
@@ -86,8 +92,17 @@ def test_the_correlation_figures_count_rejections_by_reason_and_flat_heads():
     assert "read off" in texts[0]
     lines = [[line for line in ax.lines if len(line.get_xdata())] for ax in drawings[0].figure.axes]
     marked = ["_" in [line.get_marker() for line in panel] for panel in lines]
-    assert marked == [True, False]  # beside their arithmetic only
-    for other in ({"data.n": 4}, {"head": "linear"}, {"optimizer.gradient": "log_domain"}):
+    assert marked == [True, False, False]  # beside their arithmetic only
+    pairs = tables["correlation_vs_d_pairs"].set_index("seed")
+    for gradient, accepts in accepted.groupby("optimizer.gradient"):
+        values = accepts.set_index("seed")["one_minus_corr_svmeq"]
+        assert pairs[gradient].dropna().to_dict() == values.to_dict()
+    assert set(pairs.index[pairs["flat_in_either"]]) == flat
+    exact = dataclasses.replace(correlation, rows=rows)
+    tables, drawings, _ = drawn(exact)
+    assert tables["correlation_vs_d_published"].empty
+    assert "correlation_vs_d_pairs" not in [drawing.name for drawing in drawings]
+    for other in ({"data.n": 4}, {"head": "linear"}):
         frames = dataclasses.replace(correlation, rows=correlation.rows.assign(**other))
         assert correlation_vs_d.tables(frames)["correlation_vs_d_published"].empty
 
