@@ -10,7 +10,7 @@
 # make docs     the site, under build/site; a broken link, name or notebook fails it
 # make test-lowest  a sweep, its verification and some tests with the lowest declared version of each package
 # make dist     wheel and source archive under dist/, checked, installed in a clean environment and tried
-# make bench    the numbers of docs/speed.md, measured on this machine
+# make bench    the table and the chart of docs/speed.md, measured on this machine
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -97,7 +97,7 @@ test-pretrained: .venv/dev
 
 docs: .venv/extras
 	$(BIN)/python -m sphinx --fail-on-warning --fresh-env --quiet -b html docs build/site
-	$(BIN)/python -m pytest -m site tests/test_site.py tests/test_notebooks.py
+	$(BIN)/python -m pytest -m site tests/test_site.py
 
 LOWEST := build/lowest/bin
 test-lowest:
@@ -125,7 +125,8 @@ dist: .venv/dev
 bench: .venv/dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 		--editable '.[bench]'
-	$(BIN)/python -m benchmarks
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks
+	$(BIN)/python -m docs.speed
 	$(BIN)/benchopt run benchmarks/nasty --no-display
 
 clean:

@@ -1,24 +1,92 @@
-"""Times and memory of programs, tables of them, and the peers of training.
+"""Works that several programs do, ours first, and how their times and memory are measured.
 
-Peers: a loop over instances with torch autograd, and JAX (vmap, scan, jit). Both take normalised
-steps V -= LR G / ||G||_F of every factor, W or K and Q, of every layer.
+All programs of a work have the same processors, one unless the work says more, and take turns, so
+that all meet the same disturbances. What they compute is compared with ours.
 """
 
 import multiprocessing
+import os
+import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
-from torch.nn.functional import softplus
 
-from attnsvm import softmax_exact
-from attnsvm.optimizer.base import TINY
-from attnsvm.problem import ProblemBatch
+OURS = "ours"
+PAUSE_S = 0.1
+"""Seconds ahead of each call: the threads of the one before may wait for work in a loop."""
+ROUNDS = 40
+"""Most calls of a program that are timed."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A call that solves `count` instances, or takes `count` steps of instances.
+
+    `value` computes what is compared, a number or array with an axis of instances; `context` is
+    what runs around the call.
+    """
+
+    call: Callable[[], Any]
+    count: int = 1
+    value: Callable[[], Any] | None = None
+    context: Callable[[], AbstractContextManager[None]] = nullcontext
+
+
+@dataclass(frozen=True)
+class Work:
+    """What programs do: `make(*shape)` returns them by name, ours first.
+
+    Attributes
+    ----------
+    name, axes : str
+        For the table: the work, and what the numbers of its shape are.
+    small : tuple, optional
+        Peak memory is measured: what this shape loads and compiles is not counted.
+    cores : int, optional
+        Processors of each program; None means all.
+    """
+
+    name: str
+    axes: str
+    shape: tuple[Any, ...]
+    make: Callable[..., Mapping[str, Program]]
+    small: tuple[Any, ...] | None = None
+    cores: int | None = 1
+
+
+def measure(work: Work, budget_s: float) -> Iterator[dict[str, Any]]:
+    """Yield a row for each program: median us, ratio to ours, error, peak memory."""
+    everything = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(everything)[: work.cores])
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    try:
+        programs = work.make(*work.shape)
+        times = in_turn(programs, budget_s)
+        values = {name: program.value() for name, program in programs.items() if program.value}
+        for name, (clock, processors) in times.items():
+            row: dict[str, Any] = {"work": work.name, "axes": work.axes, "program": name}
+            row |= {"shape": ", ".join(map(str, work.shape)), "count": programs[name].count}
+            row |= {"us": clock, "processor_us": processors, "ratio": clock / times[OURS][0]}
+            if name in values and name != OURS:
+                row["error"] = difference(values[name], values[OURS])
+            if work.small is not None:
+                row["peak_MiB"] = apart(peak, work, name)
+            yield row
+    finally:
+        os.sched_setaffinity(0, everything)
+
+
+def difference(value: Any, ours: Any) -> float:
+    """Return the largest difference over our largest value, of the instances that both have."""
+    a, b = (np.atleast_1d(np.asarray(x, dtype=np.float64)) for x in (value, ours))
+    b = b[: len(a)]
+    return float(np.abs(a - b).max() / np.abs(b).max())
 
 
 def seconds(work: Callable[[], Any]) -> tuple[float, float]:
@@ -28,24 +96,29 @@ def seconds(work: Callable[[], Any]) -> tuple[float, float]:
     return time.perf_counter() - started[0], time.process_time() - started[1]
 
 
-PAUSE_S = 0.1
-"""Seconds before each program: the threads of the one before may wait for work in a loop."""
+def in_turn(programs: Mapping[str, Program], budget_s: float) -> dict[str, tuple[float, ...]]:
+    """Return the median microseconds of each program, for each of its `count`: clock, processors.
 
-
-def best_in_turn(
-    works: Mapping[str, tuple[Callable[[], Any], int]], repeats: int
-) -> dict[str, tuple[float, float]]:
-    """Return the best microseconds of a step of each program, a (call, number of its steps).
-
-    They are taken in turn, so that all meet the same disturbances.
+    A first call of each, which may compile, is not timed. Rounds end after `budget_s` seconds.
     """
-    best = dict.fromkeys(works, (float("inf"), float("inf")))
-    for _ in range(repeats):
-        for name, (work, count) in works.items():
-            time.sleep(PAUSE_S)
-            spent = [second / count * 1e6 for second in seconds(work)]
-            best[name] = min(best[name][0], spent[0]), min(best[name][1], spent[1])
-    return best
+    for program in programs.values():
+        program.call()
+    spent: dict[str, list[tuple[float, float]]] = {name: [] for name in programs}
+    started = time.perf_counter()
+    while len(spent[OURS]) < ROUNDS:
+        for name, program in programs.items():
+            with program.context():
+                time.sleep(PAUSE_S)
+                spent[name].append(seconds(program.call))
+        if time.perf_counter() - started > budget_s:
+            break
+    return {
+        name: tuple(
+            1e6 * statistics.median(column) / programs[name].count
+            for column in zip(*times, strict=True)
+        )
+        for name, times in spent.items()
+    }
 
 
 def apart(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -54,146 +127,17 @@ def apart(function: Callable[..., Any], *arguments: Any) -> Any:
         return pool.apply(function, arguments)
 
 
-def with_peak(work: Callable[[], Any]) -> tuple[Any, float]:
-    """Return work() and the MiB of resident memory by which it exceeds what was there (Linux)."""
+def peak(work: Work, name: str) -> float:
+    """Return the MiB of resident memory by which a program exceeds what was there (Linux)."""
+    assert work.small is not None
+    work.make(*work.small)[name].call()
+    program = work.make(*work.shape)[name]
     Path("/proc/self/clear_refs").write_text("5")  # or what was before would count as the peak
     start = _most_resident()
-    return work(), _most_resident() - start
+    program.call()
+    return _most_resident() - start
 
 
 def _most_resident() -> float:
     (line,) = (x for x in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in x)
     return int(line.split()[1]) / 1024
-
-
-def print_row(*cells: Any) -> None:
-    """Print a row of a table; a shape without its brackets."""
-    words = (", ".join(map(str, x)) if isinstance(x, tuple) else str(x) for x in cells)
-    print(f"| {' | '.join(words)} |", flush=True)
-
-
-def print_head(*columns: str) -> None:
-    """Print the names of the columns of a table."""
-    print_row(*columns)
-    print("|---" * len(columns) + "|")
-
-
-LR = 0.1
-FEW, LOOP_STEPS = 4, 20
-"""Instances and steps of the autograd loop."""
-
-Risk = Callable[..., Any]
-"""(W, others, X, Z, Y, v, F) to the risk of an instance, of arrays of torch or JAX.
-
-`others` is what is trained beside W; F has the functions softmax, softplus and log of that library.
-"""
-
-
-def combined(factors: Sequence[Any]) -> Any:
-    """Return W, which is first, or the product of K and Q, where there are two."""
-    return factors[0] @ factors[1].mT if len(factors) == 2 else factors[0]
-
-
-def arrays(batch: ProblemBatch) -> tuple[Tensor, ...]:
-    return batch.X, batch.Z, batch.Y, batch.head_parameters["v"]
-
-
-def autograd_loop(
-    risk: Risk, batch: ProblemBatch, start: Sequence[Tensor], steps: int, exact: bool
-) -> Tensor:
-    """Train one instance after the other; return W."""
-    softmax = softmax_exact if exact else partial(torch.softmax, dim=-1)
-    functions = SimpleNamespace(softmax=softmax, softplus=softplus, log=torch.log)
-    trained = []
-    for b in range(batch.B):
-        instance = [tensor[b] for tensor in arrays(batch)]
-        factors = [V[b].clone().requires_grad_() for V in start]
-        for _ in range(steps):
-            value = risk(combined(factors), factors[1:], *instance, functions)
-            gradients = torch.autograd.grad(value, factors)
-            with torch.no_grad():
-                for V, g in zip(factors, gradients, strict=True):
-                    V -= LR * g / (g.norm(dim=(-2, -1), keepdim=True) + TINY)
-        trained.append(combined(factors).detach())
-    return torch.stack(trained)
-
-
-def jax_training(
-    risk: Risk, batch: ProblemBatch, start: Sequence[Tensor], steps: int, exact: bool
-) -> Callable[[], Any]:
-    """Return the compiled training of the whole batch by JAX, which returns W."""
-    import jax
-    import jax.numpy as jnp
-
-    jax.config.update("jax_enable_x64", True)
-
-    @jax.custom_vjp
-    def exact_softmax(logits: Any) -> Any:
-        return jax.nn.softmax(logits, -1)
-
-    def backward(s: Any, g: Any) -> Any:
-        top = jnp.argmax(s, -1, keepdims=True)
-        dg = g - jnp.take_along_axis(g, top, -1)
-        q = s * (dg - (s * dg).sum(-1, keepdims=True))
-        at_top = jnp.arange(s.shape[-1]) == top
-        q = jnp.where(at_top, 0.0, q)
-        return (jnp.where(at_top, -q.sum(-1, keepdims=True), q),)
-
-    exact_softmax.defvjp(lambda logits: (jax.nn.softmax(logits, -1),) * 2, backward)
-    softmax = exact_softmax if exact else jax.nn.softmax
-    functions = SimpleNamespace(softmax=softmax, softplus=jax.nn.softplus, log=jnp.log)
-
-    def loss(factors: Any, *instance: Any) -> Any:
-        return risk(combined(factors), factors[1:], *instance, functions)
-
-    def trained(factors: Any, *instance: Any) -> Any:
-        def step(factors: Any, _: Any) -> Any:
-            gradients = jax.grad(loss)(factors, *instance)
-            return [
-                V - LR * g / (jnp.linalg.norm(g, axis=(-2, -1), keepdims=True) + TINY)
-                for V, g in zip(factors, gradients, strict=True)
-            ], None
-
-        return combined(jax.lax.scan(step, factors, None, length=steps)[0])
-
-    instances = [jnp.asarray(tensor.numpy()) for tensor in arrays(batch)]
-    factors = [jnp.asarray(V.numpy()) for V in start]
-    train = jax.jit(jax.vmap(trained))
-    return lambda: jax.block_until_ready(train(factors, *instances))
-
-
-def compare(
-    title: str,
-    ours: Callable[[ProblemBatch, int], Tensor],
-    risk: Risk,
-    batch: ProblemBatch,
-    start: Sequence[Tensor],
-    steps: int,
-    repeats: int,
-    exact: bool = False,
-) -> None:
-    """Print microseconds per instance and step, the ratios, and how far the peers' W is from ours.
-
-    `ours` takes (batch, steps) to W (B, ..., d, d); `start` has the factors, each (B, ..., p, q);
-    `exact`: the peers' softmax has a backward pass that does not cancel.
-    """
-    few = risk, batch.take(slice(FEW)), [V[:FEW] for V in start], LOOP_STEPS, exact
-    peer, count = jax_training(risk, batch, start, steps, exact), batch.B * steps
-    compiling = seconds(peer)[0]
-    works = {
-        "ours": (lambda: ours(batch, steps), count),
-        "0 steps": (lambda: ours(batch, 0), count),
-        "loop": (lambda: autograd_loop(*few), FEW * LOOP_STEPS),
-        "jax": (peer, count),
-    }
-    best = best_in_turn(works, repeats)
-    print(f"{title}, B = {batch.B}, {steps} steps; JAX compiles {compiling:.1f} s")
-    for name, spent in best.items():
-        clock, processors = (peer / mine for peer, mine in zip(spent, best["ours"], strict=True))
-        times = f"{spent[0]:9.3f} us on the clock, {spent[1]:9.3f} of the processors"
-        print(f"  {name:8} {times}; {clock:.2f} and {processors:.2f} times ours", flush=True)
-    mine, again = ours(few[1], LOOP_STEPS), jax_training(*few)()
-    peers = {"loop": autograd_loop(*few), "jax": torch.tensor(again.tolist(), dtype=mine.dtype)}
-    for name, W in peers.items():
-        error = (W - mine).abs().max() / mine.abs().max()
-        print(f"  {name}: W differs by {error:.0e} after {LOOP_STEPS} steps", flush=True)

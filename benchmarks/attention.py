@@ -1,41 +1,40 @@
-"""`attnsvm.nn.attention` beside PyTorch's own: forward and backward passes on one thread."""
+"""`attnsvm.nn.attention` beside PyTorch's own: a forward and a backward pass, and their memory."""
 
 from collections.abc import Callable
 from functools import partial
-from itertools import product
 
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from attnsvm.nn import attention
-from benchmarks._measure import apart, best_in_turn, print_head, print_row, with_peak
+from benchmarks._measure import OURS, Program, Work
 
-SHAPES = (1, 16, 16), (64, 16, 16), (8, 128, 64), (8, 512, 64)
-"""Heads, length and dimension."""
-FUNCTIONS: tuple[Callable[..., Tensor], ...] = attention, scaled_dot_product_attention
-
-
-def drawn(shape: tuple[int, ...], dtype: torch.dtype) -> list[Tensor]:
-    return [torch.randn(shape, dtype=dtype, requires_grad=True) for _ in range(3)]
+SHAPES = (64, 16, 16), (8, 128, 64), (8, 512, 64)
+FUNCTIONS: dict[str, Callable[..., Tensor]] = {
+    OURS: attention,
+    "torch": scaled_dot_product_attention,
+}
 
 
-def passes(which: int, inputs: list[Tensor]) -> None:
-    torch.autograd.grad(FUNCTIONS[which](*inputs).sum(), inputs)
+def programs(dtype: torch.dtype, *shape: int) -> dict[str, Program]:
+    """Return both, which differ in the digits that torch's gradient loses."""
+    inputs = [torch.randn(shape, dtype=dtype, requires_grad=True) for _ in range(3)]
+
+    def passes(function: Callable[..., Tensor]) -> None:
+        torch.autograd.grad(function(*inputs).sum(), inputs)
+
+    return {name: Program(partial(passes, function)) for name, function in FUNCTIONS.items()}
 
 
-def peak(which: int, shape: tuple[int, ...], dtype: torch.dtype) -> float:
-    torch.set_num_threads(1)
-    passes(which, drawn((1, 2, 2), dtype))  # what is loaded once is not counted
-    return with_peak(partial(passes, which, drawn(shape, dtype)))[1]
-
-
-def main() -> None:
-    torch.set_num_threads(1)
-    print_head("heads, length, dimension", "dtype", "us, torch", "times torch", "MiB, torch", "MiB")
-    for shape, dtype in product(SHAPES, (torch.float64, torch.float32, torch.bfloat16)):
-        works = {str(i): (partial(passes, i, drawn(shape, dtype)), 1) for i in (0, 1)}
-        ours, theirs = (best[1] for best in best_in_turn(works, 50).values())
-        mine, other = (f"{apart(peak, i, shape, dtype):.0f}" for i in (0, 1))
-        name = str(dtype).removeprefix("torch.")
-        print_row(shape, name, f"{theirs:.0f}", f"{ours / theirs:.1f}", other, mine)
+WORKS = [
+    Work(
+        f"attention, {str(dtype).removeprefix('torch.')}",
+        "heads, length, dimension",
+        shape,
+        partial(programs, dtype),
+        small=(1, 2, 2),
+    )
+    for dtype in (torch.float64, torch.float32, torch.bfloat16)
+    for shape in SHAPES
+]

@@ -1,30 +1,30 @@
-"""Wall times of the main job, from the commands as a user types them."""
+"""The commands of the main job, as a user types them: `attnsvm --help`; `main_job.sweeps`."""
 
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
-from attnsvm.sweeps.aggregate import load
-from benchmarks._measure import print_head, print_row, seconds
-
-SWEEPS = ("rank_vs_d", "correlation_vs_d")
-BIN = Path(sys.executable).parent
+from benchmarks._measure import OURS, Program, Work
 
 
-def main() -> None:
-    """Print the table."""
-    print_head("what", "measured")
-    print_row("`attnsvm --help`", f"{seconds_of('--help'):.2f} s")
+def run(*words: str) -> None:
+    """Run `attnsvm words` in an empty folder."""
     with tempfile.TemporaryDirectory() as folder:
-        for name in SWEEPS:
-            took = seconds_of(f"sweep={name}", "hydra/launcher=joblib", cwd=folder)
-            drawn = int(load(Path(folder, "multirun", name)).runs["drawn"].sum())
-            print_row(f"`attnsvm sweep={name} hydra/launcher=joblib`", f"{took:.0f} s")
-            print_row("... instances drawn, of them per second", f"{drawn}, {drawn / took:.0f}")
+        command = [str(Path(sys.executable).with_name("attnsvm")), *words]
+        subprocess.run(command, cwd=folder, stdout=subprocess.DEVNULL, check=True)
 
 
-def seconds_of(*arguments: str, cwd: str | None = None) -> float:
-    """Return the wall time of `attnsvm arguments`, seconds."""
-    command, quiet = [str(BIN / "attnsvm"), *arguments], subprocess.DEVNULL
-    return seconds(lambda: subprocess.run(command, cwd=cwd, stdout=quiet, check=True))[0]
+def programs(*words: str) -> dict[str, Program]:
+    return {OURS: Program(partial(run, *words))}
+
+
+def _work(*words: str) -> Work:
+    return Work("attnsvm", "command", words, programs, cores=None)
+
+
+WORKS = [_work("--help")]
+SWEEPS = [
+    _work(f"sweep={name}", "hydra/launcher=joblib") for name in ("rank_vs_d", "correlation_vs_d")
+]

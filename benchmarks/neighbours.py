@@ -1,49 +1,26 @@
-"""Solving and training beside busy programs: time over that on an idle machine.
-
-100 instances; neighbours are processes that count. Median of the times on the clock.
-"""
+"""Solving and training of 100 instances on all cores, alone and beside busy processes."""
 
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from statistics import median
-from typing import Any
+from dataclasses import replace
+from functools import partial
 
-import attnsvm
-from benchmarks._measure import print_head, print_row, seconds
+from benchmarks import svm, training
+from benchmarks._measure import OURS, Program
 
 SHAPES = (6, 8, 10), (15, 5, 20)
-NEIGHBOURS = 0, 1, 2
-REPEATS = 40
+NAMES = "Att-SVM, frobenius", "Att-SVM, nuclear", *(work.name for work in training.WORKS[:8:7])
 
 
-def main() -> None:
-    """Print milliseconds an instance without neighbours, and the ratios with one and two."""
-    print_head("program", "(n, T, d)", "idle, ms", "one neighbour", "two neighbours")
-    for shape in SHAPES:
-        for name, work in _programs(*shape).items():
-            _milliseconds(work, 0)  # compiles, and wakes a processor that rested
-            alone, *busy = (_milliseconds(work, count) for count in NEIGHBOURS)
-            ratios = (f"{spent / alone:.1f}" for spent in busy)
-            print_row(name, shape, f"{alone:.2f}", *ratios)
-
-
-def _programs(n: int, T: int, d: int) -> dict[str, Callable[[], Any]]:
-    batch = attnsvm.sample("sphere", n=n, T=T, d=d, trials=100)
-    tokens = attnsvm.optimal_tokens(batch)[0]
-    return {
-        "Frobenius SVM": lambda: attnsvm.solve_svm(batch.X, batch.Z, tokens, "frobenius"),
-        "nuclear SVM": lambda: attnsvm.solve_svm(batch.X, batch.Z, tokens, "nuclear"),
-        "training of W, 500 steps": lambda: attnsvm.train(batch, "w", steps=500),
-        "training of (K, Q), 500 steps": lambda: attnsvm.train(batch, "kq", steps=500),
-    }
-
-
-def _milliseconds(work: Callable[[], Any], neighbours: int) -> float:
-    with _busy(neighbours):
-        return median(seconds(work)[0] for _ in range(REPEATS)) * 10
+def programs(make: Callable[..., Mapping[str, Program]], *shape: int) -> dict[str, Program]:
+    """Return our program alone, and beside one and two processes that count."""
+    ours = replace(make(*shape)[OURS], value=None)
+    contexts = {f"ours beside {k} busy": partial(_busy, k) for k in (1, 2)}
+    others = {name: replace(ours, context=context) for name, context in contexts.items()}
+    return {OURS: ours} | others
 
 
 @contextmanager
@@ -57,3 +34,10 @@ def _busy(count: int) -> Iterator[None]:
         for process in running:
             process.kill()
             process.wait()
+
+
+WORKS = [
+    replace(work, name=f"{work.name}, all cores", make=partial(programs, work.make), cores=None)
+    for work in (*svm.WORKS, *training.WORKS)
+    if work.shape in SHAPES and work.name in NAMES
+]

@@ -15,6 +15,7 @@ from attnsvm import __version__
 from attnsvm.record import write_atomically
 from docs.gallery import draw
 from docs.pages import PAGES
+from docs.speed import chart
 
 project = "attnsvm"
 author = "The attnsvm developers"
@@ -116,7 +117,9 @@ def draw_figures(app: Sphinx, page: str, text: list[str]) -> None:
     docs = Path(app.srcdir)
     (docs / "drawn").mkdir(exist_ok=True)
     for name in set(re.findall(r"\bfigures/(\w+)\.png", text[0])) - {WITH_WORDS}:
-        if name not in DRAWN:
+        if name == "speed":
+            (docs / "drawn/speed.png").write_bytes(chart())
+        elif name not in DRAWN:
             sweep = OTHER_SWEEPS.get(name, name).partition(" ")[0]
             own = (docs / "tables" / name).is_dir()  # else it is a further figure of the sweep
             folder, figure = (name, sweep) if own else (sweep, name)

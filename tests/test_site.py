@@ -10,6 +10,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from pathlib import Path
 
+import nbformat
 import pytest
 
 from tests.sweeps.test_browser import OPTIONS, console
@@ -17,6 +18,7 @@ from tests.sweeps.test_browser import OPTIONS, console
 SITE = Path(__file__).parents[1] / "build/site"
 CHROMIUM = shutil.which("chromium")
 PHONE_PX = 390
+NOTEBOOKS = sorted(SITE.parents[1].glob("docs/notebooks/*.ipynb"))
 
 pytestmark = [
     pytest.mark.site,
@@ -61,31 +63,37 @@ def visit(tmp_path_factory):
     server.server_close()
 
 
-def test_every_page_loads_without_an_error_and_all_its_pictures(visit, pages):
-    assert len(pages) > 20
-    script = """(d) => {
-      const pictures = [...d.querySelectorAll("article img")];
-      return [d.title, pictures.filter(i => !(i.complete && i.naturalWidth)).length];
-    }"""
+def test_pages_load_with_all_pictures_texts_and_captions_that_have_commands(visit, pages):
+    """Pictures of notebooks stand below the code that draws them, those of cards link to pages."""
+    script = """(d) => [d.title, [...d.querySelectorAll("article img")].map(i => {
+      const caption = i.closest("figure")?.querySelector("figcaption");
+      const codes = [...caption?.querySelectorAll("code") ?? []].map(c => c.textContent);
+      const named = codes.some(code => code.match("attnsvm|make bench"));
+      const whole = i.complete && i.naturalWidth > 0;
+      return [i.src, whole && i.alt.length > 10, named || i.classList.contains("sd-card-img-top")];
+    })]"""
     results, done = visit(script, pages)
     assert console(done) == []
     assert list(results) == pages
-    for page, (title, missing) in results.items():
-        assert "attnsvm" in title, page
-        assert missing == 0, page
-
-
-def test_every_picture_has_a_text_and_every_figure_the_command_in_its_caption(visit, pages):
-    """Those of notebooks stand below the code that draws them."""
-    script = """(d) => [...d.querySelectorAll("article img")].map(i => {
-      const caption = i.closest("figure")?.querySelector("figcaption");
-      const codes = [...caption?.querySelectorAll("code") ?? []].map(c => c.textContent);
-      return [i.src, i.alt, codes.some(code => code.includes("attnsvm"))];
-    })"""
-    results, _ = visit(script, [page for page in pages if not page.startswith("notebooks/")])
-    pictures = [picture for page in results.values() for picture in page]
+    assert len(pages) > 20
+    pictures = [(page, *picture) for page, (_, found) in results.items() for picture in found]
     assert len(pictures) > 30
-    assert [src for src, alt, named in pictures if len(alt) <= 10 or not named] == []
+    assert [page for page, (title, _) in results.items() if "attnsvm" not in title] == []
+    notebook = "notebooks/"
+    assert [
+        src for page, src, whole, named in pictures if not (whole and (named or notebook in page))
+    ] == []
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_of_the_site_has_run_and_drawn(path):
+    notebook = nbformat.read(SITE.parent / "jupyter_execute/notebooks" / path.name, as_version=4)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
+    drawn = [cell for cell in code if ".plot(" in cell.source]
+    assert drawn
+    for cell in drawn:
+        assert any("image/png" in output.get("data", {}) for output in cell.outputs), cell.source
 
 
 def test_no_page_scrolls_sideways_on_a_phone(visit, pages):

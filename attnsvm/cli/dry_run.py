@@ -128,7 +128,7 @@ def _kind(norm: str) -> str:
 def costs() -> dict[str, list[tuple[float, float]]]:
     """Return the measured (`size` of an instance, seconds) of every part, in growing size.
 
-    A part is a step of training, or the SVM in a norm. `python -m benchmarks costs` measures them.
+    A part is a step of training, or the SVM in a norm. `python -m benchmarks.costs` measures them.
     """
     costs: dict[str, list[tuple[float, float]]] = {}
     for row in rows(Path(__file__).with_name("costs.csv")):
