@@ -2,10 +2,9 @@
 
 import copy
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from attnsvm.config import ConfigError
@@ -20,7 +19,7 @@ from attnsvm.config.identity import (
     result_fields,
 )
 from attnsvm.config.probe import ProbeConfig, described_quantities
-from attnsvm.config.run import GROUPS, WITHOUT_EFFECT, RunConfig
+from attnsvm.config.run import GROUPS, RunConfig
 from attnsvm.config.sources import package_of
 from attnsvm.config.version import FORMAT, NUMBERS
 from attnsvm.record.columns import columns_digest
@@ -53,26 +52,13 @@ def read_run(folder: Path) -> dict[str, Any]:
     try:
         if run["format"] != FORMAT:
             raise ConfigError(f"format={run['format']}: must be {FORMAT}")
-        run = {**run, "config": _completed(run), "as_written": run["config"]}
         config = recorded_config(run)
+        run = {**run, "config": result_fields(config), "as_written": run["config"]}
         return {**run, "stale": _stale(run, config) if run["state"] == "done" else ""}
     except MemoryError:
         raise
     except Exception as wrong:  # what the schema raises for what it does not know
         raise OtherVersionError(f"{path}: {wrong}, {OTHER_VERSION}") from wrong
-
-
-def _completed(run: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the config of a `run.json` with the fields that it lacks."""
-    config = _with_before("", RunConfig, run["config"])
-    config = {name: value for name, value in config.items() if name not in WITHOUT_EFFECT}
-    _check_names(run["options"], set(GROUPS), "options")
-    _check_names(config, NAMES, "config")
-    return config | in_parts(config, run["options"], _with_before)
-
-
-def _with_before(place: str, schema: Any, fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {**copy.deepcopy(dict(values_before(schema))), **fields}
 
 
 def identity(run: Mapping[str, Any]) -> str:
@@ -112,46 +98,41 @@ def _stale(run: Mapping[str, Any], config: RunConfig) -> str:
 
 # --- the config -----------------------------------------------------------------------------------
 
-NAMES = {f.name for f in dataclasses.fields(RunConfig)} - set(WITHOUT_EFFECT)
-
 
 def recorded_config(run: Mapping[str, Any]) -> RunConfig:
     """Return the config of a `run.json`, built anew: its schema checks every field.
 
     Rules between fields are not checked: they may have been others. A plug-in, whose code is not
-    run, is a namespace of its fields.
+    run, is a mapping of its fields.
     """
     stated = {name: run[name] for name in ("sweep", "question", "device")}
-    fields = _with_before("", RunConfig, run["config"]) | stated
-    built = partial(_built, run["config"]["extensions"])
-    return _checked(RunConfig, fields | in_parts(run["config"], run["options"], built))
+    fields, options = {**values_before(RunConfig), **run["config"], **stated}, run["options"]
+    _check_names("options", options, GROUPS)
+    parts = in_parts(fields, options, partial(_built, fields["extensions"]))
+    config: RunConfig = _built((), "", RunConfig, {**fields, **parts})
+    return config
 
 
-def _check_names(fields: Mapping[str, Any], known: set[str], place: str) -> None:
-    for name in sorted(known ^ set(fields)):
+def _check_names(place: str, fields: Iterable[str], known: Iterable[str]) -> None:
+    for name in sorted(set(known) ^ set(fields)):
         what = "missing" if name in known else "unknown field"
         raise ConfigError(f"{place}.{name}: {what}")
 
 
 def _built(packages: Sequence[str], place: str, schema: Any, fields: Mapping[str, Any]) -> Any:
-    """Return a part of the config, of which each field is checked.
+    """Return a part of the config, of which each field is checked by itself.
 
-    A plug-in must be of one of the `packages`.
+    A field that it lacks has its `values_before`. A plug-in must be of one of the `packages`.
     """
-    target = str(fields.get("_target_", ""))
+    target, place = str(fields.get("_target_", "")), f"config.{place}".rstrip(".")
     if schema is None:
         if package_of(target) not in packages:
-            raise ConfigError(f"config.{place}._target_={target}: must be in config.extensions")
-        return SimpleNamespace(**fields)
+            raise ConfigError(f"{place}._target_={target}: must be in config.extensions")
+        return dict(fields)
     if target != (must := vars(schema).get("_target_", "")):
-        raise ConfigError(f"config.{place}._target_={target}: must be {must}")
-    _check_names(fields, {f.name for f in dataclasses.fields(schema)}, f"config.{place}")
-    return _checked(schema, fields, f"config.{place}.")
-
-
-def _checked(schema: type, fields: Mapping[str, Any], place: str = "config.") -> Any:
-    """Return an object of a schema with these fields, of which each is checked by itself."""
-    part: Any = object.__new__(schema)
-    vars(part).update(fields)
-    check_fields(part, place)
+        raise ConfigError(f"{place}._target_={target}: must be {must}")
+    part, fields = object.__new__(schema), {**values_before(schema), **fields}
+    _check_names(place, fields, [f.name for f in dataclasses.fields(schema)])
+    vars(part).update(copy.deepcopy(fields))
+    check_fields(part, f"{place}.")
     return part

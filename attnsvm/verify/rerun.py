@@ -7,7 +7,7 @@ their last bits, and what changes then is what rounding decides.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -75,9 +75,10 @@ class Rerun(Stages):
         """Return the solutions of the SVM called `name`: as stored, of the same status."""
         solution = super().solve(batch, key, name, compute)
         if isinstance(solution, tuple):
-            fin, mm = solution
-            of_norm = name.removesuffix("_fin")
-            return self._stored(batch, key, name, fin), self._stored(batch, key, of_norm, mm)
+            names = name, name.removesuffix("_fin")
+            return tuple(
+                self._stored(batch, key, *part) for part in zip(names, solution, strict=True)
+            )
         return self._stored(batch, key, name, solution)
 
     def _stored(
@@ -162,25 +163,21 @@ def _plain(column: "pd.Series[Any]") -> Array:
 
 
 def difference_in_form(stated: Mapping[Name, Array], values: Mapping[Name, Array]) -> str:
-    """Return what a record has more or less than it must have; empty if nothing."""
-    if not (stated["table", "arrays"].any() and values["table", "arrays"].any()):
-        stated, values = (
-            {name: cells for name, cells in sheet.items() if name[0] == "table"}
-            for sheet in (stated, values)
-        )
-    for what, names in {
-        "missing": values.keys() - stated,
-        "too many": stated.keys() - values,
-    }.items():
-        if names:
-            return f"{what}: {', '.join(sorted(f'{name} ({part})' for part, name in names))}"
-    for (part, name), value in values.items():
-        other = stated[part, name]
-        same = other.dtype == value.dtype or other.dtype.kind == value.dtype.kind == "U"
-        if other.shape != value.shape or not (same or part == "table"):
-            must = f"{value.shape} {value.dtype}"
-            return f"{name} ({part}): {other.shape} {other.dtype}, must be {must}"
+    """Return where a record has another shape or type than it must have; empty if nowhere."""
+    both = stated["table", "arrays"].any() and values["table", "arrays"].any()
+    for name in sorted(stated.keys() | values.keys()):
+        form, must = (_form(sheet.get(name), name[0]) for sheet in (stated, values))
+        if form != must and (both or name[0] == "table"):
+            return f"{name[1]} ({name[0]}): is {form}, must be {must}"
     return ""
+
+
+def _form(cells: Array | None, part: str) -> str:
+    """Return shape and type; words may have any length, and columns have the type of the table."""
+    if cells is None:
+        return "missing"
+    any_length = part == "table" or cells.dtype.kind == "U"
+    return f"{cells.shape} {'' if any_length else cells.dtype}"
 
 
 # --- comparison -----------------------------------------------------------------------------------
@@ -215,23 +212,21 @@ def compare(
     for runs, factor in ROUNDS:
         rerun.stored = stated.solutions
         record = rerun.record_of(batch)
-        claims, values = sheet(stated), sheet(record)
-        for name in {*claims, *values}:
-            if free(name[1]) or (older and name not in claims):
-                claims.pop(name, None)
-                values.pop(name, None)
-        seeds = record.trials["seed"].tolist()
+        claims, values = (
+            {name: cells for name, cells in sheet(of).items() if not free(name[1])}
+            for of in (stated, record)
+        )
+        if older:
+            values = {name: cells for name, cells in values.items() if name in claims}
+        seeds = record.trials["seed"].to_numpy()
         if reason := difference_in_form(claims, values):
-            outcome.differences |= {seed: [reason] for seed in seeds}
+            outcome.differences |= {seed: [reason] for seed in seeds.tolist()}
             break
         if elsewhere and not runs:
             error = _error_of_draw(record.trials, claims, values)
-            if (
-                error > DRAW
-                and isinstance(rerun.objects.data, Pretrained)
-                and _turned(claims, values)
-            ):
-                outcome.undecided.update(seeds)
+            pretrained = isinstance(rerun.objects.data, Pretrained)
+            if error > DRAW and pretrained and _turned(claims, values):
+                outcome.undecided.update(seeds.tolist())
                 break
             size = 2 * error if 0 < error <= DRAW else SIZE
         tokens = layered or size > SIZE
@@ -241,15 +236,17 @@ def compare(
         allowed = {name: tolerance(name, values, others, factor) for name in values}
         if not tokens:
             allowed |= {name: np.zeros_like(values[name]) for name in DRAWN & values.keys()}
-        beyond = _beyond(claims, values, allowed)
         reasons = defaultdict[int, list[str]](list)
-        for name, rows in beyond.items():
+        for name, rows in _beyond(claims, values, allowed).items():
             for row in np.flatnonzero(rows):
-                reasons[seeds[row]].append(_reason(name[1], claims[name][row], values[name][row]))
-        vague = _seeds(seeds, (np.isinf(limit) for limit in allowed.values()))
-        weights = {name: 2 * tolerance(name, values) for name in WEIGHTS if name in values}
-        amplified = _seeds(seeds, (allowed[name] > limit for name, limit in weights.items()))
-        last = runs == ROUNDS[-1][0]
+                reasons[int(seeds[row])].append(
+                    _reason(name[1], claims[name][row], values[name][row])
+                )
+        vague = _seeds(seeds, [np.isinf(limit) for limit in allowed.values()])
+        weights = [
+            allowed[name] > 2 * tolerance(name, values) for name in WEIGHTS if name in values
+        ]
+        amplified, last = _seeds(seeds, weights), runs == ROUNDS[-1][0]
         again = {seed for seed in reasons if not runs or (seed in amplified and not last)}
         outcome.undecided |= vague - reasons.keys()
         outcome.differences |= {seed: reasons[seed] for seed in reasons.keys() - again}
@@ -265,10 +262,13 @@ def _error_of_draw(
 ) -> float:
     """Return the relative difference of tokens and queries, of a network those of layer 0."""
     first = trials["layer"] == 0 if "layer" in trials else np.ones(len(trials), dtype=bool)
-    pairs = [(stated[name][first], values[name][first]) for name in DRAWN & values.keys()]
-    sizes = [np.abs(value).max(initial=0.0) for _, value in pairs]
-    apart = [np.abs(claims - value).max(initial=0.0) for claims, value in pairs]
-    return max((a / size for a, size in zip(apart, sizes, strict=True) if size), default=0.0)
+
+    def error(name: Name) -> float:
+        value = values[name][first]
+        size = np.abs(value).max(initial=0.0)
+        return float(np.abs(stated[name][first] - value).max(initial=0.0) / size) if size else 0.0
+
+    return max(map(error, DRAWN & values.keys()), default=0.0)
 
 
 def _turned(stated: Mapping[Name, Array], values: Mapping[Name, Array]) -> bool:
@@ -347,9 +347,9 @@ def _rows(holds: Array) -> Array:
     return np.asarray(holds.reshape(len(holds), -1).any(1))
 
 
-def _seeds(seeds: Sequence[int], masks: Iterable[Array]) -> set[int]:
+def _seeds(seeds: Array, masks: Sequence[Array]) -> set[int]:
     """Return the seeds of rows in which any of the masks holds."""
-    return {seeds[row] for mask in masks for row in np.flatnonzero(_rows(mask)).tolist()}
+    return {seed for mask in masks for seed in seeds[_rows(mask)].tolist()}
 
 
 def _reason(name: str, stated: Any, value: Any) -> str:

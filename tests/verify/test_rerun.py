@@ -72,31 +72,24 @@ def test_draws_of_other_vector_instructions_are_accepted_only_from_elsewhere():
     assert case.compare(case.stated(seed=1, size=20 * DRAW), elsewhere=True).differences
 
 
-def other_runs(part, value, *others):
-    name = part, "x"
-    sheets = [{name: np.array([[number]])} for number in (value, *others)]
-    sheets[0]["steps", "x"] = np.zeros((1, 1))
-    return tolerance(name, sheets[0], sheets[1:], 8.0)[0, 0]
-
-
 def test_a_tolerance_is_the_largest_difference_or_none_where_rounding_decides():
-    assert other_runs("table", 1.0, 1.0, 1.0) == pytest.approx(1e-9, rel=1e-2)
-    assert other_runs("table", 1.0, 1.25, 0.5) == pytest.approx(8 * 0.5)
-    assert other_runs("table", np.inf, np.inf) == pytest.approx(1e-12)
-    assert other_runs("table", np.nan, np.nan) == pytest.approx(1e-12)
-    assert other_runs("table", 1.0, np.nan) == np.inf
-    assert other_runs("arrays", 3, 3) == 0
-    assert other_runs("arrays", 3, 2) == np.inf
-    assert other_runs("arrays", "solved", "solved", "undecided") == np.inf
+    def allowed(part, value, *others):
+        sheets = [{(part, "x"): np.array([[number]])} for number in (value, *others)]
+        return tolerance((part, "x"), sheets[0], sheets[1:], 8.0)[0, 0]
 
-
-def test_a_curve_may_begin_to_differ_somewhat_earlier():
+    assert allowed("table", 1.0, 1.0, 1.0) == pytest.approx(1e-9, rel=1e-2)
+    assert allowed("table", 1.0, 1.25, 0.5) == pytest.approx(8 * 0.5)
+    for same in (np.inf, np.nan):
+        assert allowed("table", same, same) == pytest.approx(1e-12)
+    assert allowed("arrays", 3, 3) == 0
+    for value, *others in ((1.0, np.nan), (3, 2), ("solved", "solved", "undecided")):
+        assert allowed("arrays", value, *others) == np.inf
     name, steps = ("history", "x"), np.array([[0, 100, 200, 300, 400]])
     values = {name: np.zeros((1, 5)), ("steps", "x"): steps}
     late = {name: np.array([[0.0, 0.0, 0.0, 1.0, 0.5]])}
-    assert LATER * 200 >= 300
-    allowed = tolerance(name, values, [late], 8.0)
-    assert (allowed[0] > 1).tolist() == [False, False, True, True, True]
+    assert LATER * 200 >= 300  # a curve may begin to differ somewhat earlier
+    later = tolerance(name, values, [late], 8.0)
+    assert (later[0] > 1).tolist() == [False, False, True, True, True]
 
 
 def test_changed_inputs_keep_what_is_equal():
