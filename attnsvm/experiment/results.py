@@ -75,9 +75,8 @@ class Findings:
         defaults = {column.name: column.default for column in (*TRIAL_COLUMNS, *further)}
         columns = {}
         for name, values in self.columns.items():
-            columns[name] = [defaults[name]] * B
-            for k, value in zip(index.tolist(), plain(values), strict=True):
-                columns[name][k] = value
+            known = dict(zip(index.tolist(), plain(values), strict=True))
+            columns[name] = [known.get(k, defaults[name]) for k in range(B)]
         return Findings(columns, self.curves, self.arrays)
 
 
@@ -157,11 +156,17 @@ class Separated:
     one_token: SvmSolution[Tensor] | None = None
 
 
-def marked(status: Sequence[Status], exclusions: Iterable[Exclusion]) -> tuple[Status, ...]:
-    """Return status and reason of each instance: the first exclusion that applies decides."""
+def marked(
+    status: Sequence[Status], exclusions: Iterable[Exclusion], index: Tensor | None = None
+) -> tuple[Status, ...]:
+    """Return status and reason of each instance: the first exclusion that applies decides.
+
+    Exclusions are of the instances at `index`, or of all.
+    """
     marks = list(status)
     for where, word, reason in exclusions:
-        for k in where.nonzero()[:, 0].tolist():
+        places = where.nonzero()[:, 0]
+        for k in (places if index is None else index[places]).tolist():
             if marks[k][0] == "ok":
                 marks[k] = word, reason
     return tuple(marks)
@@ -242,33 +247,29 @@ def tables(
     """
     words, reasons = zip(*status, strict=True)
     columns = {"status": words, "reason": reasons, **findings.columns, **key}
-    trials = trial_table(
-        batch.seeds.cpu().numpy(),
-        {name: plain(column) for name, column in columns.items()},
-        further,
-    )
-    rows = {name: plain(column[index]) for name, column in {"seed": batch.seeds, **key}.items()}
-    solutions = {}
-    if len(index):
-        problem = {"X": batch.X, "Z": batch.Z, "mask": batch.mask, "seeds": batch.seeds, **key}
-        stored = {name: column[index] for name, column in problem.items()} | dict(findings.arrays)
-        solutions = {name: plain(column) for name, column in stored.items()}
-    return trials, _history(rows, findings.curves), solutions
+    known = {name: plain(column) for name, column in columns.items()}
+    trials = trial_table(plain(batch.seeds), known, further)
+    named = {"X": batch.X, "Z": batch.Z, "mask": batch.mask, "seeds": batch.seeds, **key}
+    named = {name: column[index] for name, column in named.items()}
+    rows = {"seed": plain(named["seeds"])} | {name: plain(named[name]) for name in key}
+    stored = {name: plain(array) for name, array in {**named, **findings.arrays}.items()}
+    return trials, _history(rows, findings.curves), stored if len(index) else {}
 
 
 def _history(
     rows: Mapping[str, np.ndarray], curves: Mapping[str, tuple[Tensor, Tensor]]
 ) -> pd.DataFrame:
     """Return the curves in long format, by seed (layer, head), step and quantity."""
-    types: dict[Any, Any] = {**dict.fromkeys(rows, "int64"), "step": "float64"}
+    types: dict[str, Any] = {**dict.fromkeys(rows, "int64"), "step": "float64"}
     types |= {"quantity": "str", "value": float}
-    parts: dict[str, list[np.ndarray]] = {name: [] for name in types}
-    for name, (steps, values) in curves.items():
-        part = {key: np.repeat(column, len(steps)) for key, column in rows.items()}
-        part |= {"step": np.tile(plain(steps), len(values)), "value": plain(values).ravel()}
-        part["quantity"] = np.full(values.numel(), name, dtype=object)
-        for key, column in part.items():
-            parts[key].append(column)
-    table = pd.DataFrame({key: np.concatenate(of) if of else [] for key, of in parts.items()})
+    parts = [
+        pd.DataFrame(
+            {key: np.repeat(column, len(steps)) for key, column in rows.items()}
+            | {"step": np.tile(plain(steps), len(values)), "quantity": name}
+            | {"value": plain(values).ravel()}
+        )
+        for name, (steps, values) in curves.items()
+    ]
+    table = pd.concat(parts) if parts else pd.DataFrame(columns=list(types))
     table = table.astype(types)
     return table.sort_values(key_columns(table), kind="stable", ignore_index=True)

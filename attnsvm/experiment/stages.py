@@ -149,10 +149,7 @@ class Stages:
                 compared = separated.findings | svms.compare_attended(trained.path, separated)
             compared |= self.measure(trained, selection.selected, separated)
             findings |= compared.spread(index, len(status), self.further)
-            for part, word, reason in separated.exclusions:
-                where = torch.zeros(len(status), dtype=torch.bool)
-                where[index] = part
-                status = marked(status, [(where, word, reason)])
+            status = marked(status, separated.exclusions, index)
         return self.tabulate(whole.batch, whole.key, status, findings, index)
 
     def scc(self, batch: ProblemBatch) -> RunRecord:

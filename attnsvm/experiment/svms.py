@@ -4,6 +4,7 @@ And with the law of joint training: with a linear head, or of a network's layers
 """
 
 import dataclasses
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -46,18 +47,17 @@ def separate(
     batch: ProblemBatch, selected: Tensor, norms: list[str], m: int, solve_named: Solve
 ) -> Separated:
     """Solve Att-SVM at the selected tokens (B, n) in every norm; nuclear: with rank(W) <= m."""
-    tokens, nothing = (batch.X, batch.Z, selected), SvmStatus.unconstrained
+    tokens = batch.X, batch.Z, selected
     optimal = svm.single_token(batch.X, batch.Z, optimal_tokens(batch)[0], batch.mask)
     findings = Findings({"assumption_b1": assumption_b1(optimal)}, arrays={"selected": selected})
-    exclusions: list[Exclusion] = []
-    solutions = {}
+    exclusions, solutions = list[Exclusion](), {}
     for norm in norms:
         compute = partial(svm.solve_svm, *tokens, norm, batch.mask)
         if norm == "nuclear" and m < batch.d:
             compute = partial(svm.solve_rank_constrained, *tokens, m, mask=batch.mask)
         solutions[norm] = solution = solve_named(norm, compute)
-        exclusions += unsolved(f"{norm} SVM", solution)
-        exclusions.append((solution.having(nothing), nothing.value, nothing.message))
+        exclusions += unsolved(solution, f"{norm} SVM: ")
+        exclusions += unsolved(solution, "", SvmStatus.unconstrained)
         findings |= Findings(columns(norm, solution), arrays=arrays(norm, solution))
     return Separated(solutions, findings, exclusions)
 
@@ -76,7 +76,7 @@ def separate_attended(
     tokens = batch.X, batch.Z, selection.selected
     single = solve_named("one_token", partial(svm.solve_svm, *tokens, mask=batch.mask))
     sets = _separate_sets(batch, selection.attended, log_softmax, norms, solve_named)
-    exclusions = [*sets.exclusions, *unsolved("one-token SVM", single)]
+    exclusions = [*sets.exclusions, *unsolved(single, "one-token SVM: ")]
     findings = sets.findings | Findings(arrays=arrays("one_token", single))
     problem, C = svm.attained(*tokens, selection.attended, log_softmax, batch.mask)
     for norm in norms:
@@ -108,12 +108,12 @@ def separate_components(
     W_fin = separated.finite[norms[0]].W.flatten(1)
     size = risk(W_fin)[1].norm(dim=1)
     findings = separated.findings | Findings({"fin_gradient": size}, arrays={"distinct": first})
-    reason, nothing = "W_fin: no minimiser of the risk was found", SvmStatus.unconstrained
+    reason = "W_fin: no minimiser of the risk was found"
     falls = risk.falls(W_fin, sets & (sets.sum(2, keepdim=True) > 1))
     exclusions = [(falls, "rejected", FALLS), *separated.exclusions]
     exclusions.append((~(size <= FLAT), SvmStatus.undecided.value, reason))
     for mm in separated.solutions.values():
-        exclusions.append((mm.having(nothing), nothing.value, nothing.message))
+        exclusions += unsolved(mm, "", SvmStatus.unconstrained)
     return dataclasses.replace(separated, findings=findings, exclusions=exclusions)
 
 
@@ -122,13 +122,12 @@ def _separate_sets(
 ) -> Separated:
     """Solve Gen-SVM at the tokens `sets` (B, n, T) in every norm."""
     findings = Findings(arrays={"attended": sets, "log_softmax": log_softmax})
-    exclusions: list[Exclusion] = []
-    finite, solutions = {}, {}
+    exclusions, finite, solutions = list[Exclusion](), {}, {}
     for norm in norms:
         arguments = batch.X, batch.Z, sets, log_softmax, norm, batch.mask
         fin, mm = solve_named(f"{norm}_fin", partial(svm.solve_gen_svm, *arguments))
         finite[norm], solutions[norm] = fin, mm
-        exclusions += [*unsolved(f"{norm} W_fin", fin), *unsolved(f"{norm} W_mm", mm)]
+        exclusions += [*unsolved(fin, f"{norm} W_fin: "), *unsolved(mm, f"{norm} W_mm: ")]
         stored = arrays(norm, mm) | arrays(f"{norm}_fin", fin)
         findings |= Findings(columns(norm, mm), arrays=stored)
     return Separated(solutions, findings, exclusions, finite)
@@ -140,28 +139,21 @@ def solve_as_published(batch: ProblemBatch, selected: Tensor, norms: list[str]) 
     published: dict[str, Any] = {}
     for norm in norms:
         solutions = reference.solutions(problem, norm)
-        published[f"published_{norm}_status"] = [solution.cvxpy_status for solution in solutions]
-        published[f"published_{norm}_rank"] = [
-            reference.published_rank(solution.W) for solution in solutions
-        ]
+        published[f"published_{norm}_status"] = [each.cvxpy_status for each in solutions]
+        published[f"published_{norm}_rank"] = [reference.published_rank(e.W) for e in solutions]
     return Findings(published)
 
 
-def unsolved(what: str, solution: SvmSolution[Tensor]) -> list[Exclusion]:
-    """Return the instances whose SVM, called `what`, is infeasible or undecided."""
-    return [
-        (solution.having(status), status.value, f"{what}: {status.message}")
-        for status in (SvmStatus.infeasible, SvmStatus.undecided)
-    ]
+def unsolved(solution: SvmSolution[Tensor], svm: str, *statuses: SvmStatus) -> list[Exclusion]:
+    """Return the instances whose SVM has a status, by default is infeasible or undecided."""
+    statuses = statuses or (SvmStatus.infeasible, SvmStatus.undecided)
+    return [(solution.having(each), each.value, f"{svm}{each.message}") for each in statuses]
 
 
 def columns(norm: str, solution: SvmSolution[Tensor]) -> dict[str, Any]:
     """Return the columns of the SVM of one norm; counts that are unknown are None."""
-    counts = {
-        "rank": solution.rank,
-        "rank_bound": solution.rank_bound,
-        "support": solution.support.flatten(1).sum(-1),
-    }
+    support = solution.support.flatten(1).sum(-1)
+    counts = {"rank": solution.rank, "rank_bound": solution.rank_bound, "support": support}
     finite = solution.objective.isfinite()
     plain = ("objective", "lower_bound", "min_margin", "kappa")
     values: dict[str, Any] = {name: getattr(solution, name) for name in plain}
@@ -175,14 +167,18 @@ def columns(norm: str, solution: SvmSolution[Tensor]) -> dict[str, Any]:
 
 def arrays(name: str, solution: SvmSolution[Tensor]) -> dict[str, Any]:
     """Return the arrays from which the SVM called `name` can be proved again."""
+    certificate, numbers = (
+        solution.certificate,
+        ("lower_bound", "duality_gap", "min_margin", "rank"),
+    )
     stored = {
         "W": solution.W,
-        "multipliers": solution.certificate.multipliers,
-        "ray": solution.certificate.ray,
+        "multipliers": certificate.multipliers,
+        "ray": certificate.ray,
         "status": np.array([status.value for status in solution.statuses], STATUS_TEXT),
+        "objective": solution.objective,
+        **{number: getattr(solution, number) for number in numbers},
     }
-    for number in ("objective", "lower_bound", "duality_gap", "min_margin", "rank"):
-        stored[number] = getattr(solution, number)
     return {f"{name}_{field}": array for field, array in stored.items()}
 
 
@@ -270,40 +266,31 @@ def compare_with_law(
     tokens, rate = selected.selection.selected, batch.head.rate
     head = solve_named("classifier", partial(joint.max_margin_head, batch, tokens))
     gamma, size = joint.head_margins(head), norm_of(norm).value(path.W.nan_to_num(0.0))
-    law = partial(joint.law, batch, tokens, norm=norm)
+    ratio = torch.full_like(size, math.nan if predicted is None else predicted)
     if predicted is None:
         offsets, _ = joint.weights(gamma, size)
-        search = partial(joint.growing_ratio, head, rate, partial(law, offsets))
+        law = partial(joint.law, batch, tokens, offsets, norm=norm)
+        search = partial(joint.growing_ratio, head, rate, law)
         ratio = solve_named(f"{norm}_law_predicted_ratio", search)
-    else:
-        ratio = torch.full_like(size, predicted)
+    known = ~(gamma.isnan().any(1) | path.diverged | (size == 0))
     ratios = {
         "law": path.head_parameters["v"].norm(dim=1) / size,
         "law_predicted": ratio,
         "relaxed": torch.full_like(size, torch.inf),
     }
-    lost = gamma.isnan().any(1) | path.diverged | (size == 0)
     findings, solutions = Findings(arrays={"gamma": gamma, **arrays("classifier", head)}), {}
     for name, r in ratios.items():
-        r = ratios[name] = r.masked_fill(lost, torch.nan)
+        r = ratios[name] = r.where(known, torch.nan)
         solutions[name], compared = _compare(selected, batch, norm, name, gamma, r, solve_named)
         findings |= compared
-    ratio = ratios["law_predicted"]
-    if predicted is None:
-        image = joint.growing_image(head, rate, solutions["law_predicted"])
-        ratio = joint.solved_ratio(ratio, image)
-    unknown = (ratios["law"].isnan() & ~gamma.isnan().any(1)).tolist()
-    statuses = zip(*(each.statuses for each in (head, *solutions.values())), strict=True)
-    solved = SvmStatus.solved
-    worst = (next((each for each in row if each is not solved), solved) for row in statuses)
-    status = ["" if lacks else each.value for each, lacks in zip(worst, unknown, strict=True)]
+    unknown = ratios["law"].isnan() & ~gamma.isnan().any(1)
     return findings | Findings(
         {
             "gamma_least": gamma.amin(1),
             "gamma_most": gamma.amax(1),
             "law_ratio": ratios["law"],
-            "law_ratio_predicted": ratio,
-            "law_status": status,
+            "law_ratio_predicted": ratios["law_predicted"],
+            "law_status": _first_unsolved(unknown, head, *solutions.values()),
             "law_boundary": joint.boundary(batch, gamma, ratios["law"], solutions["law"]),
         }
     )
@@ -326,14 +313,21 @@ def compare_with_law_of_layers(selected: Selected, norm: str, solve_named: Solve
     seen = some & (trained.batch.mask.sum(-1) > 1)
     least = torch.where(seen, offsets, torch.inf).amin(1)
     most = torch.where(seen, offsets, -torch.inf).amax(1)
-    statuses = zip(law.statuses, ratio.isnan().tolist(), strict=True)
     return findings | Findings(
         {
             "adjoint_spread": (most - least).clamp(min=0) * ratio,
-            "law_status": ["" if lost else status.value for status, lost in statuses],
+            "law_status": _first_unsolved(ratio.isnan(), law),
             "law_boundary": joint.boundary(batch, offsets, ratio, law),
         }
     )
+
+
+def _first_unsolved(unknown: Tensor, *solutions: SvmSolution[Tensor]) -> list[str]:
+    """Return the status of the first SVM that is not solved, or solved; empty where `unknown`."""
+    solved, unclear = SvmStatus.solved, unknown.tolist()
+    rows = zip(*(solution.statuses for solution in solutions), strict=True)
+    first = [next((each for each in row if each is not solved), solved).value for row in rows]
+    return ["" if lost else status for status, lost in zip(first, unclear, strict=True)]
 
 
 def _compare(

@@ -227,13 +227,10 @@ def _positive(values: Tensor, size: Tensor) -> Verdicts:
 
     An exact 0 is not positive.
     """
-    verdicts: Verdicts = []
-    for value, least in zip(values.tolist(), (ROUNDING * size).tolist(), strict=True):
-        if value == 0 or value < -least:
-            verdicts.append(False)
-        else:
-            verdicts.append(True if value > least else None)
-    return verdicts
+    return [
+        None if value and not abs(value) > least else value > 0
+        for value, least in zip(values.tolist(), (ROUNDING * size).tolist(), strict=True)
+    ]
 
 
 def _size(gamma: Tensor) -> Tensor:
@@ -241,9 +238,7 @@ def _size(gamma: Tensor) -> Tensor:
 
 
 def _and(first: bool | None, second: bool | None) -> bool | None:
-    if first is False or second is False:
-        return False
-    return None if first is None or second is None else True
+    return False if second is False else first and second
 
 
 # --- by name --------------------------------------------------------------------------------------

@@ -29,18 +29,15 @@ SAME_RATIO, ROUNDS = 1e-6, 40
 def max_margin_head(batch: ProblemBatch, selected: Tensor, **options: Any) -> SvmSolution[Tensor]:
     """Return the SVM  min ||v||  s.t.  Y_i v^T x_{i,alpha_i} >= 1,  as matrices W = v e_1^T.
 
-    `options` are gap and rank_tolerance of `solve_svm`.
+    It has two tokens, Y_i x_{i,alpha_i} and 0, and the query e_1. `options` are gap and
+    rank_tolerance of `solve_svm`.
     """
-    return solve_svm(*of_head(batch, selected), **options)
-
-
-def of_head(batch: ProblemBatch, selected: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return X, Z, selected of that SVM: two tokens, Y_i x_{i,alpha_i} and 0, and the query e_1."""
     chosen = batch.X.take_along_dim(selected[..., None, None], 2)
     tokens = batch.Y[..., None, None] * chosen
     query = torch.zeros_like(batch.Z)
     query[..., 0] = 1.0
-    return torch.cat([tokens, torch.zeros_like(tokens)], 2), query, torch.zeros_like(selected)
+    both = torch.cat([tokens, torch.zeros_like(tokens)], 2)
+    return solve_svm(both, query, torch.zeros_like(selected), **options)
 
 
 def head_margins(head: SvmSolution[Tensor]) -> Tensor:

@@ -65,10 +65,9 @@ def test_points_are_of_the_kind_that_is_asked_for_and_separable():
     size = signs.Z.abs() * 5**0.5
     torch.testing.assert_close(size, size[..., :1].expand_as(size), rtol=1e-15, atol=0)
     assert 0.5 <= size.min() < 0.6 < 1.4 < size.max() <= 1.5
-    solution = solve_svm(signs.X, signs.Z, signs.scores().argmax(-1))
-    assert {status.value for status in solution.statuses} == {"solved"}
+    assert {*solve_svm(signs.X, signs.Z, signs.scores().argmax(-1)).status} == {"solved"}
     plain, long = (sample("classes", n=9, d=8, margin=0.0, condition=c).Z for c in (1.0, 1e4))
-    spectrum = torch.tensor([10 ** (-2 * k / 7) for k in range(8)], dtype=torch.float64)
+    spectrum = torch.logspace(0, -2, 8, dtype=torch.float64)
     torch.testing.assert_close(long, plain * spectrum, rtol=1e-14, atol=0)
 
 

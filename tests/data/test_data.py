@@ -330,9 +330,8 @@ def test_tokens_of_digits_are_patches_queries_their_means_and_a_head_separates_t
     np.testing.assert_array_equal(labels, np.where(digits.target[chosen] == 3, 1, -1))
     batch, same = (sample("digits", n=50, trials=k, seed=7 - k) for k in (3, 2))
     assert batch.X[1:].equal(same.X)
-    assert not batch.X[0].equal(batch.X[1])
     assert batch.Z.equal(batch.X.mean(2))
-    v = batch.head_parameters["v"]
-    torch.testing.assert_close(v.norm(dim=-1), torch.ones(3).double())
-    score = (batch.Z @ v[..., None])[..., 0]
+    v = batch.head_parameters["v"][..., None]
+    torch.testing.assert_close(v.norm(dim=1), torch.ones(3, 1).double())
+    score = (batch.Z @ v)[..., 0]
     assert score[batch.Y > 0].mean() > score[batch.Y < 0].mean()

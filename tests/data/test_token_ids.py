@@ -21,24 +21,25 @@ def of_ids(tmp_path, head="linear", **changed):
 
 
 @pytest.mark.parametrize("option", ["linear", "vocabulary"])
-def test_token_ids_are_the_arrays_of_their_embeddings(tmp_path, option):
+@pytest.mark.parametrize("C", [np.linalg.pinv(EMBEDDINGS).T, EMBEDDINGS])
+def test_token_ids_are_the_arrays_of_their_embeddings(tmp_path, option, C):
     """The query is the last admissible token, and ids of the others may be anything."""
     mask, ids = np.array([[1, 1, 1], [1, 1, 0]], bool), [[0, 1, 4], [4, 2, -1]]
-    X, y = torch.from_numpy(EMBEDDINGS[[[0, 1, 4], [4, 2, 0]]])[None], IDS["next"]
-    for C, more in ((np.linalg.pinv(EMBEDDINGS).T, {}), (EMBEDDINGS, {"C": EMBEDDINGS})):
-        batch = of_ids(tmp_path, option, ids=ids, mask=mask, E=EMBEDDINGS, **more)
-        assert batch.X.equal(X)
-        assert batch.Z[0].equal(torch.stack([X[0, 0, 2], X[0, 1, 1]]))
-        assert batch.mask.equal(torch.from_numpy(mask)[None])
-        assert (batch.Y.tolist(), batch.seeds.tolist()) == ([[1.0, 1.0]], [8])
-        head = {"linear": RowScores(), "vocabulary": Vocabulary()}[option]
-        assert type(batch.head) is type(head)
-        rows = head.of_labels(torch.tensor(C), torch.from_numpy(y)[None])
-        expected = dataclasses.replace(batch, head=head, head_parameters=rows).scores()
-        torch.testing.assert_close(batch.scores(), expected, rtol=1e-13, atol=1e-15)
-    twice = {name: np.stack([part] * 2) for name, part in {**IDS, "mask": mask}.items()}
-    two = of_ids(tmp_path, **twice)
-    assert two.X[1].equal(torch.eye(K).double()[torch.tensor([[0, 1, 4], [4, 2, 0]])])  # without E
+    more = {"C": C} if C is EMBEDDINGS else {}
+    batch = of_ids(tmp_path, option, ids=ids, mask=mask, E=EMBEDDINGS, **more)
+    np.testing.assert_array_equal(batch.X[0], EMBEDDINGS[[[0, 1, 4], [4, 2, 0]]])
+    np.testing.assert_array_equal(batch.Z[0], EMBEDDINGS[[4, 2]])
+    assert (batch.Y.tolist(), batch.seeds.tolist()) == ([[1.0, 1.0]], [8])
+    head = {"linear": RowScores(), "vocabulary": Vocabulary()}[option]
+    rows = head.of_labels(torch.tensor(C), torch.from_numpy(IDS["next"])[None])
+    mask = torch.from_numpy(mask)[None]
+    expected = dataclasses.replace(batch, mask=mask, head=head, head_parameters=rows).scores()
+    torch.testing.assert_close(batch.scores(), expected, rtol=1e-13, atol=1e-15)
+
+
+def test_several_instances_of_ids_have_the_standard_basis_without_embeddings(tmp_path):
+    batch = of_ids(tmp_path, **{name: np.stack([part] * 2) for name, part in IDS.items()})
+    np.testing.assert_array_equal(batch.X, np.eye(K)[np.stack([IDS["ids"]] * 2)])
 
 
 WIDE = [[1.0, 0, 0], [0, 1, 0], [0, 0, 1], [1, 2, 3], [3, 2, 2]]

@@ -77,12 +77,11 @@ def test_attention_to_components_in_closed_form():
     s = torch.tensor([0.25, 0.75]).double().expand(30, 1, 2)
     measured = probes.TokenGraph().measure(snapshot(normal(30, 3, 3), batch, softmax=s))
     equal = (batch.X[:, 0, 0] == batch.X[:, 0, 1]).all(1)
+    assert 0 < equal.sum() < 30
     label = s[:, 0].gather(1, batch.scores()[:, 0].argmax(1, keepdim=True))[:, 0]
-    assert measured["attention"].equal(torch.where(equal, 1.0, label))
-    assert measured["components"].equal(2.0 - equal.double())
-    assert measured["edges"].equal(1.0 - equal.double())
-    assert 0 < equal.double().mean() < 1
-    assert measured["largest"].eq(1).all()
+    expected = {"components": 2.0 - equal.double(), "edges": 1.0 - equal.double(), "largest": 1.0}
+    for name, value in (expected | {"attention": label.masked_fill(equal, 1.0)}).items():
+        assert (measured[name] == value).all()
 
 
 def test_distance_in_closed_form(tmp_path):
@@ -187,27 +186,27 @@ def test_a_probe_that_returns_something_else_is_an_error(value, message):
 
 @pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
 def test_shares_of_locally_optimal_tokens_are_those_of_samples_by_definition(norm):
+    """By chance: of the permutations of a token and its neighbours, one in which it is the last."""
     batch = attnsvm.sample(n=5, T=4, d=2, trials=12)
     gamma, selected = batch.scores(), normal(12, 5, 4).argmax(-1)
     solution = attnsvm.solve_svm(batch.X, batch.Z, selected, norm)
-    fields = {"selected": selected, "softmax": torch.full((12, 5, 4), 0.25).double()}
-    state = snapshot(solution.W, batch, **fields, solutions={norm: solution})
-    shares = {name: share.numpy() for name, share in probes.Optimality().measure(state).items()}
-    np.testing.assert_allclose(shares["best"], (gamma.argmax(2) == selected).double().mean(1))
+    state = snapshot(solution.W, batch, selected=selected, solutions={norm: solution})
+    shares = probes.Optimality().measure(state)
+    assert shares["best"].equal((gamma.argmax(2) == selected).double().mean(1))
     assert (shares["best_chance"] == 1 / 4).all()
-    for b, status in enumerate(solution.status):
-        local = chance = math.nan if status != "solved" else 0.0
-        for i, alpha in enumerate(selected[b].tolist()):
-            x = batch.X[b, i]
-            margins = (x[alpha] - x) @ solution.W[b] @ batch.Z[b, i]
-            near = [t for t in range(4) if t != alpha and margins[t] < 1 + 1e-5]
-            local += all(gamma[b, i, alpha] > gamma[b, i, t] for t in near) / 5
-            orders = list(itertools.permutations([alpha, *near]))
-            chance += np.mean([order[-1] == alpha for order in orders]) / 5
-        assert shares[norm][b] == pytest.approx(local, abs=1e-12, nan_ok=True)
-        assert shares[f"{norm}_chance"][b] == pytest.approx(chance, abs=1e-12, nan_ok=True)
     assert {"solved", "infeasible"} == {*solution.status}
+    for b, status in enumerate(solution.status):
+        local, chance = [], []
+        for x, z, score, alpha in zip(batch.X[b], batch.Z[b], gamma[b], selected[b], strict=True):
+            near = (x[alpha] - x) @ solution.W[b] @ z < 1 + 1e-5
+            near[alpha] = False
+            local.append(bool((score[alpha] > score[near]).all()))
+            orders = [*itertools.permutations(range(1 + int(near.sum())))]
+            chance.append(np.mean([order[-1] == 0 for order in orders]))
+        for name, values in ((norm, local), (f"{norm}_chance", chance)):
+            expected = np.mean(values) if status == "solved" else math.nan
+            assert shares[name][b].item() == pytest.approx(expected, abs=1e-12, nan_ok=True)
     several = torch.tensor([True, True, False, False]).expand(12, 5, 4)
     _, margins = attnsvm.solve_gen_svm(batch.X, batch.Z, several, 0 * gamma, norm)
-    state = snapshot(margins.W, batch, **fields, solutions={norm: margins})
+    state = snapshot(margins.W, batch, selected=selected, solutions={norm: margins})
     assert probes.Optimality().measure(state)[norm].isnan().all()

@@ -120,15 +120,9 @@ def test_SVMs_that_are_not_solved_and_heads_without_a_control_are_not_used(table
 
 
 def test_the_support_of_an_example_is_where_the_margin_is_one():
-    at = {
-        "X": np.array([[[0.0, 0.0], [-1.0, 0.0], [-3.0, 0.0]]]),
-        "Z": np.array([[1.0, 0.0]]),
-        "mask": np.ones((1, 3), bool),
-        "selected": np.array([0]),
-        "seeds": np.int64(4),
-        "trained_W": np.eye(2),
-        "frobenius_W": np.eye(2),
-    }
+    at = {"X": np.array([[[0.0, 0.0], [-1.0, 0.0], [-3.0, 0.0]]]), "Z": np.array([[1.0, 0.0]])}
+    at |= {"mask": np.ones((1, 3), bool), "selected": np.array([0]), "seeds": np.int64(4)}
+    at |= {"trained_W": np.eye(2), "frobenius_W": np.eye(2)}
     rows = pd.DataFrame(_head_attention.of_instance(at, [["a", "b", "c"]], [2]))
     assert rows["word"].tolist() == ["a", "b", "c"]
     assert set(rows["of_query"]) == {"c"}

@@ -68,18 +68,17 @@ def test_the_optimum_is_feasible_where_its_svms_are_solved_and_then_locally_opti
 
 def by_hand(batch, b, apart=None):
     """Return Assumption D of an instance, of all selections or of those with `apart` others."""
-    (opt,) = optimal_tokens(batch[b])[0].tolist()
-    for alpha in itertools.product(range(batch.T), repeat=batch.n):
-        others = sum(token != best for token, best in zip(alpha, opt, strict=True))
-        if not others or (apart and others != apart):
+    (opt,) = optimal_tokens(batch[b])[0].numpy()
+    X, Z, samples = batch.X[b].numpy(), batch.Z[b].numpy(), np.arange(batch.n)
+    for alpha in map(np.array, itertools.product(range(batch.T), repeat=batch.n)):
+        others = alpha != opt
+        if not others.any() or (apart and others.sum() != apart):
             continue
-        solution = solve_svm(batch.X[b], batch.Z[b], torch.tensor(alpha), gap=1e-9)
-        if str(solution.status) == "infeasible":
+        solution = solve_svm(X, Z, alpha, gap=1e-9)
+        if solution.status == "infeasible":
             continue
-        D = batch.X[b][range(batch.n), alpha][:, None] - batch.X[b]
-        margins = torch.einsum("ntd,de,ne->nt", D, solution.W, batch.Z[b])
-        out = [i for i in range(batch.n) if alpha[i] != opt[i]]
-        if not any(margins[i, opt[i]] <= 1 + 1e-6 for i in out):
+        D = X[samples, alpha] - X[samples, opt]
+        if (np.einsum("nd,de,ne->n", D, solution.W, Z)[others] > 1 + 1e-6).all():
             return False
     return True
 
@@ -168,7 +167,6 @@ def test_training_ends_at_local_optima_that_were_listed_before():
     ended = [b for b, kind in enumerate(types) if kind in ("global", "local")]
     assert len(ended) > 30
     listed = theory.local_optima(batch)
-    assert all(optima.complete for optima in listed)
     for b in ended:
         (k,) = (listed[b].tokens == selection.selected[b]).all(1).nonzero()[:, 0].tolist()
         assert listed[b].local[k] is True
@@ -176,18 +174,9 @@ def test_training_ends_at_local_optima_that_were_listed_before():
         torch.testing.assert_close(listed[b].solution.W[k], svms["frobenius"].W[b])
 
 
-@pytest.mark.full
-def test_random_starts_reach_local_optima_also_of_many_selections():
-    few = theory.local_optima(sample("sphere", n=2, T=3, d=3, trials=6), starts=20, steps=2000)
-    assert all(0.8 <= float(optima.share.sum()) <= 1 for optima in few)
-    assert any((optima.share > 0).sum() > 1 for optima in few)
-    batch = sample("sphere", n=6, T=8, d=10, trials=2)
-    with pytest.raises(ValueError, match=r"starts=0: must be >= 1, .* for 262144 selections"):
-        theory.local_optima(batch)
-    for optima in theory.local_optima(batch, starts=6, steps=2000):
-        assert not optima.complete
-        assert 0 < len(optima.tokens) <= 6
-        assert (optima.share > 0).all()
+def test_more_selections_than_are_listed_are_refused():
+    with pytest.raises(ValueError, match="262144 selections of tokens; must be at most 4096"):
+        theory.local_optima(sample("sphere", n=6, T=8, d=10, trials=2))
 
 
 def test_b1_alone_does_not_lead_to_the_optimal_tokens():

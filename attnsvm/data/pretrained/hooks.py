@@ -1,7 +1,6 @@
 """`heads_of`: the attention of any torch module, caught while it runs."""
 
 import math
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -40,19 +39,32 @@ def heads_of(module: nn.Module, *inputs: Any, **options: Any) -> dict[str, Atten
         computes is that of [x; 1]^T K^T Q [z; 1], with or without the factor m^-1/2: with rotary or
         relative positions, norms of queries and keys, or other masks for some heads.
     """
-    layers: dict[str, AttentionLayer] = {}
+    layers, rows = dict[str, AttentionLayer](), dict[nn.Module, Tensor]()
     softmaxes, handles = _Softmaxes(), []
+
+    def keep(linear: nn.Module, inputs: Any, options: Any) -> None:
+        rows[linear] = (*inputs, *options.values())[0]
+
+    def catch(name: str, maps: Any, part: Any, inputs: Any, options: Any, outputs: Any) -> None:
+        if not all(linear in rows for linear in maps):
+            return
+        if name in layers:
+            must = "must run once, as no layer that is shared"
+            raise ConfigError(f"{name}: runs more than once; {must}")
+        named = dict(zip(("query", "key"), inputs, strict=False)) | options
+        seen = _of_children(maps, rows) if maps else _of_multihead(part, **named)
+        returned = outputs[1:] if isinstance(outputs, tuple) else ()
+        layers[name] = _of_softmax(name, softmaxes.results, returned, *seen)
+        softmaxes.results.clear()
+
     fast = torch.backends.mha.get_fastpath_enabled()
     try:
         for name, part in module.named_modules():
-            rows: dict[int, Tensor] = {}
             maps = _key_and_query_maps(part)
-            for place, linear in enumerate(maps):
-                keep: Any = partial(_keep_rows, rows, place)
-                handles.append(linear.register_forward_pre_hook(keep, with_kwargs=True))
+            handles += [linear.register_forward_pre_hook(keep, with_kwargs=True) for linear in maps]
             if maps or isinstance(part, nn.MultiheadAttention):
-                catch: Any = partial(_catch, layers, softmaxes.results, name, maps, rows)
-                handles.append(part.register_forward_hook(catch, with_kwargs=True))
+                hook = partial(catch, name, maps)
+                handles.append(part.register_forward_hook(hook, with_kwargs=True))
         torch.backends.mha.set_fastpath_enabled(False)  # it runs no hooks
         with torch.inference_mode(False), torch.no_grad(), sdpa_kernel(SDPBackend.MATH), softmaxes:
             module(*inputs, **options)
@@ -90,80 +102,52 @@ def _key_and_query_maps(part: nn.Module) -> list[Any]:
     """Return the children that give keys and queries, or both; none if there are none."""
     for names in MAPS:
         maps = [getattr(part, name, None) for name in names]
-        joint = len(names) == 1 and type(maps[0]).__name__ == "Conv1D"  # of transformers
-        if joint or all(isinstance(linear, nn.Linear) for linear in maps):
+        if all(isinstance(x, nn.Linear) or type(x).__name__ == "Conv1D" for x in maps):
             return maps
     return []
 
 
-def _keep_rows(rows: dict[int, Tensor], place: int, _: Any, inputs: Any, options: Any) -> None:
-    rows[place] = (*inputs, *options.values())[0]
+def _of_children(maps: list[Any], rows: dict[nn.Module, Tensor]) -> tuple[Tensor, ...]:
+    """Return rows X of the keys, Z of the queries, and the maps K and Q with their biases."""
+    weights: Any = [x.weight if isinstance(x, nn.Linear) else x.weight.mT for x in maps]
+    biases: Any = [linear.bias for linear in maps]
+    if len(maps) == 1:
+        weights, biases = _keys_and_queries(weights[0]), _keys_and_queries(biases[0])
+    return rows[maps[0]], rows[maps[-1]], *map(_with_bias, weights, biases)
 
 
-def _catch(
-    layers: dict[str, AttentionLayer],
-    softmaxes: list[Tensor],
-    name: str,
-    maps: Sequence[Any],
-    rows: dict[int, Tensor],
-    part: Any,
-    inputs: Any,
-    options: Any,
-    outputs: Any,
-) -> None:
-    """Add the layer of a module that has run: its rows, and its maps with their biases."""
-    if maps:
-        if len(rows) < len(maps):
-            return
-        X, Z = rows[0], rows[len(maps) - 1]
-        weights: list[Any] = [x.weight if isinstance(x, nn.Linear) else x.weight.mT for x in maps]
-        biases: list[Any] = [linear.bias for linear in maps]
-        if len(maps) == 1:
-            weights, biases = map(_keys_and_queries, (weights[0], biases[0]))
-    else:
-        named = dict(zip(("query", "key"), inputs, strict=False)) | options
-        Z, X = named["query"], named["key"]
-        if Z.ndim == 3 and not part.batch_first:
-            Z, X = Z.transpose(0, 1), X.transpose(0, 1)
-        joint = part.in_proj_weight, part.in_proj_bias
-        weights, biases = map(_keys_and_queries, joint)
-        if part.in_proj_weight is None:
-            weights = [part.k_proj_weight, part.q_proj_weight]
-    K, Q = (
-        torch.cat([W, W.new_zeros(len(W), 1) if bias is None else bias[:, None]], 1)
-        for W, bias in zip(weights, biases, strict=True)
-    )
-    if name in layers:
-        raise ConfigError(f"{name}: runs more than once; must run once, as no layer that is shared")
-    X, Z = (V[None] if V.ndim == 2 else V for V in (X, Z))
-    if len(K) != len(Q) or X.ndim != 3 or Z.ndim != 3:
-        shapes = f"{len(K)} and {len(Q)} rows of the maps, rows of shape {tuple(X.shape)}"
-        raise ConfigError(f"{name}: {shapes}; must have as many keys as queries, and (N, T, d)")
-    returned = outputs[1:] if isinstance(outputs, tuple) else ()
-    layers[name] = _of_softmax(name, softmaxes, returned, X, Z, K, Q)
-    softmaxes.clear()
+def _of_multihead(part: Any, query: Tensor, key: Tensor, **_: Any) -> tuple[Tensor, ...]:
+    if query.ndim == 3 and not part.batch_first:
+        query, key = query.transpose(0, 1), key.transpose(0, 1)
+    weights = _keys_and_queries(part.in_proj_weight)
+    if part.in_proj_weight is None:
+        weights = part.k_proj_weight, part.q_proj_weight
+    return key, query, *map(_with_bias, weights, _keys_and_queries(part.in_proj_bias))
 
 
-def _keys_and_queries(joint: Tensor | None) -> list[Any]:
+def _keys_and_queries(joint: Tensor | None) -> tuple[Any, ...]:
     """Return the parts of a map to queries, keys and values; None of a bias that is not there."""
-    return [None, None] if joint is None else [*joint.chunk(3)[1::-1]]
+    return (None, None) if joint is None else joint.chunk(3)[1::-1]
+
+
+def _with_bias(weight: Tensor, bias: Tensor | None) -> Tensor:
+    column = weight.new_zeros(len(weight)) if bias is None else bias
+    return torch.cat([weight, column[:, None]], 1)
 
 
 def _of_softmax(
-    name: str,
-    softmaxes: list[Tensor],
-    returned: Sequence[Any],
-    X: Tensor,
-    Z: Tensor,
-    K: Tensor,
-    Q: Tensor,
+    name: str, softmaxes: list[Tensor], returned: Any, X: Tensor, Z: Tensor, K: Tensor, Q: Tensor
 ) -> AttentionLayer:
     """Return the layer of these rows and maps (H m, d + 1) whose attention is one of these.
 
     What the module returns beside its output, if of the shape of the softmax, must be the softmax.
     """
-    eps, least = max(torch.finfo(K.dtype).eps, 2.0**-23), math.inf
+    eps = max(torch.finfo(K.dtype).eps, 2.0**-23)
     X, Z, K, Q = (A.detach().double().cpu() for A in (X, Z, K, Q))
+    X, Z = (V[None] if V.ndim == 2 else V for V in (X, Z))
+    if len(K) != len(Q) or X.ndim != 3 or Z.ndim != 3:
+        shapes = f"{len(K)} and {len(Q)} rows of the maps, rows of shape {tuple(X.shape)}"
+        raise ConfigError(f"{name}: {shapes}; must have as many keys as queries, and (N, T, d)")
     N, S, T = len(X), Z.shape[1], X.shape[1]
     for softmax in softmaxes:
         heads, rest = divmod(softmax.numel(), N * S * T)
@@ -172,18 +156,15 @@ def _of_softmax(
         floor = math.log(torch.finfo(softmax.dtype).tiny)
         expected = softmax.detach().reshape(N, heads, S, T).double().cpu().log().clamp(min=floor)
         seen = (expected > floor).any(1, keepdim=True)
+        keys, queries = (A.reshape(heads, -1, A.shape[1]) for A in (K, Q))
         for factor in (1.0, math.sqrt(len(Q) / heads)):
-            keys, queries = K.reshape(heads, -1, K.shape[1]), Q.reshape(heads, -1, Q.shape[1])
-            queries = factor * queries
-            layer = AttentionLayer(X, Z, keys, queries, seen[:, 0])
-            sizes = AttentionLayer(X.abs(), Z.abs(), keys.abs(), queries.abs(), layer.mask).logits()
+            layer = AttentionLayer(X, Z, keys, factor * queries, seen[:, 0])
+            sizes = AttentionLayer(X.abs(), Z.abs(), keys.abs(), layer.Q.abs(), layer.mask)
+            rounding = ROUNDING * eps * (1 + sizes.logits().amax().item())
             logits = layer.logits()
             logs = logits - logits.masked_fill(~seen, -torch.inf).logsumexp(-1, keepdim=True)
             error = (logs.clamp(min=floor) - expected).masked_fill(~seen, 0.0).abs().amax()
-            rounding = float(ROUNDING * eps * (1 + sizes.amax()))
-            units = float(error) / rounding
-            if not seen.any(-1).all() or not units <= 1:
-                least = min(least, math.inf if math.isnan(units) else units)
+            if not seen.any(-1).all() or not error <= rounding:
                 continue
             if ((logs < floor).all(1, keepdim=True) & ~seen).any():
                 must = "must be float64, so that only masked tokens have none: module.double()"
@@ -198,7 +179,7 @@ def _of_softmax(
                     raise ConfigError(f"{name}: the attention that it returns {must}")
             return layer
     raise ConfigError(
-        f"{name}: its attention is not the softmax of [x; 1]^T W [z; 1] ({least:.0e} times what "
-        "rounding explains); must be without rotary or relative positions, norms of queries and "
-        "keys, caps, other masks for some heads, and (N, H, S, T)"
+        f"{name}: its attention is not the softmax of [x; 1]^T W [z; 1]; must be without rotary or "
+        "relative positions, norms of queries and keys, caps, other masks for some heads, and "
+        "(N, H, S, T)"
     )

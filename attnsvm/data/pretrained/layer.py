@@ -67,15 +67,14 @@ class Restricted(Shaped):
     """The heads of a layer on samples in r = max(min(d, n (T - 1)), min(e + 1, n)) dimensions.
 
     X (n, T, r) are the tokens, relative to the first admissible one of their sample, Z (n, r) the
-    queries, and `mask` (n, T), bool, the admissible tokens. logits (H, n, T) and W (H, r, r) are
-    those of each head or of its control, W what the tokens see of it; others (H, r, r) are those of
-    each head itself. source (n, T) is the sequence of each token.
+    queries, and `mask` (n, T), bool, the admissible tokens. W (H, r, r) is what the tokens see of
+    each head or of its control, others (H, r, r) of each head itself. source (n, T) is the sequence
+    of each token.
     """
 
     X: Tensor
     Z: Tensor
     mask: Tensor
-    logits: Tensor
     W: Tensor
     others: Tensor
     source: Tensor
@@ -89,7 +88,8 @@ class Restricted(Shaped):
         ConfigError, if samples have more tokens than independent rows.
         """
         if gamma is None:
-            selected = self.logits[head].masked_fill(~self.mask, -torch.inf).argmax(1)
+            logits = (self.X @ self.W[head] @ self.Z[..., None])[..., 0]
+            selected = logits.masked_fill(~self.mask, -torch.inf).argmax(1)
             gamma = one_hot(selected, self.mask.shape[1]).to(self.X)
         first = self.mask.int().argmax(1, keepdim=True)  # its row is 0
         wanted = (gamma - gamma.gather(1, first)).masked_fill(~self.mask, 0.0)[..., None]
@@ -140,18 +140,19 @@ def restricted(
     unit = torch.where(size > 0, 1 / size, 0.0)
     inverse = torch.linalg.pinv(unit[:, None] * gram * unit, rtol=GRAM_RANK, hermitian=True)
 
-    def seen(K: Tensor, Q: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the logits (H, n, T) and sum_it a_it x_it z_i^T with these logits, (H, r, r)."""
+    def seen(K: Tensor, Q: Tensor) -> Tensor:
+        """Return sum_it a_it x_it z_i^T with the logits of these maps, (H, r, r)."""
         keys = torch.einsum("hmd,ntd->hntm", K, D)
         queries = torch.einsum("hme,ne->hnm", Q, Z) / math.sqrt(K.shape[1])
-        logits = (keys @ queries[..., None])[..., 0]
-        a = (logits.flatten(1) * unit @ inverse * unit).view_as(logits)
-        return logits, torch.einsum("hnt,ntd->hdn", a, x) @ z
+        logits = (keys @ queries[..., None]).flatten(1)
+        a = (logits * unit @ inverse * unit).view(len(K), n, T)
+        return torch.einsum("hnt,ntd->hdn", a, x) @ z
 
     K, Q = layer.K[..., :-1], layer.Q
-    own = seen(K, Q)
-    chosen = own if control != "spectrum" else seen(*same_spectrum(K, Q, generator))
-    return Restricted(x, z, mask, *chosen, own[1], source)
+    W = others = seen(K, Q)
+    if control == "spectrum":
+        W = seen(*same_spectrum(K, Q, generator))
+    return Restricted(x, z, mask, W, others, source)
 
 
 def _basis(rows: Tensor, r: int) -> Tensor:
