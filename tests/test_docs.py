@@ -27,6 +27,7 @@ from attnsvm.sweeps.verdicts.derive import COMMITTED, read
 from benchmarks.__main__ import NAMES
 from docs import speed
 from docs.pages import PAGES as GENERATED
+from tests.command import ran
 from tests.quick import quick_rows
 
 ROOT = Path(__file__).parents[1]
@@ -187,6 +188,11 @@ def test_files_modules_and_commands_exist(page):
     assert set(re.findall(r"(?:^ +|`|\$ )(attnsvm-\w+)", text, re.MULTILINE)) <= set(
         PROJECT["scripts"]
     )
+
+
+@pytest.mark.parametrize("command", PROJECT["scripts"])
+def test_every_command_has_its_help(command, tmp_path):
+    assert ran("--help", command=command, cwd=tmp_path).stdout
 
 
 def test_the_page_of_one_run_names_functions_of_its_files_and_at_most_35_files():

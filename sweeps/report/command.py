@@ -96,7 +96,7 @@ def _parser() -> argparse.ArgumentParser:
         "a chart", "written to DIR/figures and DIR/tables"
     ).add_argument
     for row in rows(Path(__file__).with_name("chart.csv")):
-        chart(row["option"], metavar=row["metavar"], help=row["help"])
+        chart(row["option"], metavar=row["metavar"], help=row["help"].replace("%", "%%"))
     chart("--points", action="store_true", help="every instance too, as a point, jittered along x")
     chart(
         "--where",
