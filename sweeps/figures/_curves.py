@@ -6,8 +6,9 @@ from functools import partial
 from itertools import chain
 
 import pandas as pd
+from matplotlib.axes import Axes
 
-from .. import notation, statistics
+from .. import notation, statistics, style
 from ..cells import rows_of
 from ..facets import BANDS, QUARTILES, Panel, curves, labels, named, panel_of
 from . import CAPTIONS, MOST_CURVES, CellAxes, Drawing, Figure, LoadedSweep, Tables, paged
@@ -15,6 +16,13 @@ from ._numbers import OWN, TRAINED, history_of, joined, of_own_norm, outcomes, q
 
 OF_SVM = ("one_minus", "margin_gap", "correlation", "svm_rank")
 """Beginnings of the quantities that compare with an SVM: known of certified instances."""
+
+
+def chance_line(ax: Axes, T: int) -> None:
+    """Draw a line at the share 1 / T, that of one of T tokens by chance."""
+    ax.axhline(1 / T, color=style.FAINT, linestyle=":", linewidth=1)
+    where = ax.get_yaxis_transform()
+    ax.text(1, 1 / T, "chance ", ha="right", va="top", fontsize=6.5, transform=where)
 
 
 @dataclass(frozen=True)
@@ -28,8 +36,8 @@ class Curves:
     vertical axis is that of `axis` in the notation. All figures show the axes `inner`, which are
     columns of the table even if they have one value; instances are `pooled` over some of them.
     One figure has `room` for so many curves, without `hue`; if there are more, the axes besides
-    `first` get figures of their own. Drawn are the rows with the values `where`. `weights` is what
-    the label of a correlation calls the weights.
+    `first` get figures of their own. Drawn are the rows with the values `where`, of at least
+    `least` instances. `weights` is what the label of a correlation calls the weights.
 
     Statistics are over the certified instances. Those over the steps, or if `trained`, of
     quantities that compare with no SVM are over all trained instances.
@@ -55,6 +63,8 @@ class Curves:
     weights: str = "W"
     quartiles: bool = False
     offset: float = 0.0
+    widen: float = 0.3
+    least: int = 1
     trained: bool = False
 
     def keys(self, axes: CellAxes) -> list[str]:
@@ -118,7 +128,7 @@ class Curves:
     def figure(self, quantities: Sequence[str], tables: Tables, axes: CellAxes) -> Figure:
         """Return a panel for each quantity and value of `facet`; a single quantity has one row."""
         table = rows_of(tables[self.name], self.where)
-        table = table[table["quantity"].isin(quantities)]
+        table = table[table["quantity"].isin(quantities) & (table["used"] >= self.least)]
         usable = ["quantity", *axes.names, *(name for name in self.inner if name in table)]
         facet, hue, dash = (
             [name for name in names if name in usable]
@@ -142,6 +152,7 @@ class Curves:
             panels=self.panel(self.axis or quantities[0]) if single else panels,
             bands=BANDS | (QUARTILES if self.quartiles else {}),
             offset=self.offset,
+            widen=self.widen,
             log_x=self.log_x,
         )
 

@@ -12,7 +12,7 @@ from ..cells import groups, rows_of
 from ..facets import curves, named, panel_of, panels_of
 from . import CellAxes, Drawing, Figure, LoadedSweep, Tables, paged
 from . import _priority_graph as priority_graph
-from ._curves import Curves
+from ._curves import Curves, chance_line
 from ._numbers import CONVERGENCE, UNTYPED, certified, history_of, joined
 
 NEAR, UNEQUAL = 1e-3, 1.01
@@ -143,9 +143,7 @@ class Generalisation(Curves):
         """Return the shares over n, with a line at that of chance."""
         fig = super().figure(quantities, tables, axes)
         for ax, T in product(fig.axes, tables["generalisation"]["data.T"].unique()):
-            ax.axhline(1 / T, color=style.FAINT, linestyle=":", linewidth=1)
-            where = ax.get_yaxis_transform()
-            ax.text(1, 1 / T, "chance ", ha="right", va="top", fontsize=6.5, transform=where)
+            chance_line(ax, T)
         return fig
 
     def over_margin(self, tables: Tables, axes: CellAxes) -> Figure:

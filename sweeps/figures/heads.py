@@ -2,14 +2,15 @@
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import permutations
+from itertools import permutations, product
 
 import numpy as np
 import pandas as pd
 
 from .. import statistics
-from ..facets import curves, labels, named, panels_of
+from ..facets import curves, labels, named, panel_of, panels_of
 from . import CellAxes, Drawing, Figure, LoadedSweep, Tables, paged
+from ._curves import chance_line
 from ._networks import with_layers
 from ._numbers import OWN_NORM, arrays_of, of_own_norm, outcomes
 
@@ -23,7 +24,7 @@ def tables(frames: LoadedSweep) -> Tables:
     trials = with_layers(frames.rows)
     ok = trials[trials["status"] == "ok"]
     ok = ok.assign(own=of_own_norm(ok, "correlation"))
-    keys = [*frames.cells.besides(*OF_ROWS), *X]
+    keys = [*frames.cells.besides(*OF_ROWS, "data.T"), *X, "data.T"]
     each = [*dict.fromkeys([*keys, "run", "seed"])]
     layers = ok.groupby(each, observed=True, dropna=False)["own"].median().reset_index()
     pairs = pd.DataFrame(_pairs(frames, ok, keys), columns=[*keys, "equal", "other"])
@@ -79,7 +80,7 @@ def _pairs(
 def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
     """Return the correlations with the tokens of two heads, and the risk."""
     figures = {name: partial(_figure, measures) for name, measures in FIGURES.items()}
-    return paged(figures, tables, axes, remarks, inner=OF_ROWS)
+    return paged(figures, tables, axes, remarks, inner=[*OF_ROWS, "data.T"])
 
 
 def _figure(measures: Sequence[str], tables: Tables, axes: CellAxes) -> Figure:
@@ -95,4 +96,8 @@ def _figure(measures: Sequence[str], tables: Tables, axes: CellAxes) -> Figure:
     table = table[table["col"].isin(measures)]
     if "own" not in measures:
         table = table.drop(columns="dash")
-    return curves(table, "model.heads", "value", panels=panels_of(*measures))
+    fig = curves(table, "model.heads", "value", panels=panels_of(*measures))
+    chance = [ax for ax in fig.axes if ax.get_ylabel() == panel_of("equal").label]
+    for ax, T in product(chance, table["data.T"].unique()):
+        chance_line(ax, T)
+    return fig

@@ -35,7 +35,7 @@ NORMS = ("frobenius", "spectral", "max", "l1", "nuclear")
 RANGE = 1e-4, 1.0
 """Margin gaps of the ends of the colour scale."""
 
-STEPS = ("optimizer.lr", "optimizer.growth", "optimizer.decay", "optimizer.steps")
+STEPS = tuple(f"optimizer.{name}" for name in ("lr", "growth", "decay", "steps", "schedule"))
 """Fields of the sizes and the number of steps."""
 
 BALLS = ("frobenius", "spectral", "max", "nuclear")
@@ -68,31 +68,25 @@ class Geometry:
         names |= {name: words for name, words in balls.items() if name in trials}
         long = trials.melt(keys, list(names), "margin_in", "value")
         long["margin_in"] = long["margin_in"].map(names)
-        history = history_of(frames, trials, keys)
-        of_own = GAP_OVER_STEPS + history["own"].astype(str)
-        rows = history[history["quantity"].astype(str) == of_own]
         tables = {
             self.name: statistics.summaries(long, [*keys, "margin_in"], "value", "median"),
-            f"{self.name}_steps": statistics.summaries(rows, [*keys, "step"], "value", "median"),
             f"{self.name}_tokens": _selections.of_pairs(frames),
             f"{self.name}_counts": outcomes(frames.rows, frames.cells),
         }
         if self.room > MOST_CURVES:
-            tables[f"{self.name}_reached"] = self.reached(frames)
-        return tables
-
-    def reached(self, frames: LoadedSweep) -> pd.DataFrame:
-        """Return how many instances of each setting end where."""
-        trials = _with_own(certified(frames))
-        ends = trials.assign(reached=_reached(frames, trials))
-        return statistics.counts(ends, [*frames.cells.besides(), "own", "reached"])
+            ends = trials.assign(reached=_reached(frames, trials))
+            return tables | {f"{self.name}_reached": statistics.counts(ends, [*keys, "reached"])}
+        history = history_of(frames, trials, keys)
+        of_own = GAP_OVER_STEPS + history["own"].astype(str)
+        rows = history[history["quantity"].astype(str) == of_own]
+        steps = statistics.summaries(rows, [*keys, "step"], "value", "median")
+        return tables | {f"{self.name}_steps": steps}
 
     def draw(self, tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
         """Return the map and the curves, or several of each."""
-        steps = f"{self.name}_steps"
-        figures = {self.name: partial(_map, self.name), steps: partial(_steps, steps)}
-        if self.room > MOST_CURVES:
-            del figures[steps]
+        figures = {self.name: partial(_map, self.name)}
+        if (steps := f"{self.name}_steps") in tables:
+            figures[steps] = partial(_steps, steps)
         return paged(figures, tables, axes, remarks, room=self.room)
 
 
@@ -101,6 +95,9 @@ def _with_own(trials: pd.DataFrame) -> pd.DataFrame:
     own = trials["optimizer"].map(OWN)
     if "optimizer.norm" in trials:
         own = own.where(trials["optimizer"] != "steepest", trials["optimizer.norm"])
+    if {"optimizer.eps", "optimizer.schedule"} <= {*trials}:  # gradients far below eps
+        small = (trials["optimizer.eps"] > 0) & (trials["optimizer.schedule"] == "geometric")
+        own = own.mask(small, "frobenius")
     own = own.where(trials["parameterization"] != "kq", own.map(OF_FACTORS))
     return trials.assign(own=own.fillna(""))
 
@@ -198,14 +195,10 @@ def decision(table: pd.DataFrame, counts: pd.DataFrame) -> str:
 def _map(name: str, tables: Tables, axes: CellAxes) -> Figure:
     table, reached = tables[name], tables.get(f"{name}_reached")
     norms = sorted({*table["margin_in"]}, key=_place)
-    settings, line, room = _settings(table, axes), 0.13, 2.4
-    words = [word for word, _ in settings]
-    if reached is not None:
-        counts, line, room = dict(_settings(reached, axes)), 0.18, 3.2
-        words = [f"{word}: {_ends(part, counts.get(word))}" for word, part in settings]
-    words = [style.wrapped(word, room) for word in words]
-    lines = max([1, *(word.count("\n") for word in words)])
-    fig = style.figure(style.PAGE, max((0.12 + line * lines) * len(words) + 0.5, 1.8))
+    settings, balls = _settings(table, axes), len(norms) - len(NORMS)
+    words = [style.wrapped(word, 2.9) for word, _ in settings]
+    lines = sum(1 + word.count("\n") for word in words)
+    fig = style.figure(style.PAGE, max(0.07 * len(words) + 0.1 * lines + 1.0, 2.2))
     ax = fig.subplots()
     if table["used"].sum() == 0:
         style.empty(ax, "no certified instance")
@@ -217,7 +210,7 @@ def _map(name: str, tables: Tables, axes: CellAxes) -> Figure:
         shown=lambda table: table["median"].clip(*RANGE),
         text=lambda table: table["median"].map(_short),
     )
-    bar = {"label": "median margin gap", "pad": 0.02}
+    bar = {"label": "median gap", "pad": 0.02, "location": "top", "aspect": 40}
     names = {"xticklabels": [_word(norm) for norm in norms], "yticklabels": words}
     heatmap(
         ax,
@@ -229,15 +222,21 @@ def _map(name: str, tables: Tables, axes: CellAxes) -> Figure:
         norm=LogNorm(*RANGE),
         cbar=True,
         cbar_kws=bar,
-        annot_kws={"fontsize": 7},
+        annot_kws={"fontsize": 6},
         **names,
     )
     own = rows[rows["own"] == rows["margin_in"].astype(str)]
     for place, norm in zip(own["row"], own["margin_in"], strict=True):
         corner = norms.index(norm) + 0.03, place + 0.04
         ax.add_patch(Rectangle(corner, 0.94, 0.92, fill=False, lw=1.4, zorder=3, ec="#e31a1c"))
-    ax.set_xlabel("norm of the margin, or ball; framed: the norm of the steps")
-    ax.tick_params("x", rotation=30 if len(norms) > len(NORMS) else 0)
+    ax.set_xlabel(f"margin in a norm{', or ball' if balls > 0 else ''}; framed: norm of the steps")
+    if balls > 0:
+        ax.tick_params("x", rotation=90)
+        ax.axvline(len(norms) - balls, color="white", linewidth=3)
+    counts = {} if reached is None else dict(_settings(reached, axes))
+    for place, (word, part) in enumerate(settings if counts else ()):
+        where = {"va": "center", "fontsize": 6.5, "transform": ax.get_yaxis_transform()}
+        ax.text(1.01, place + 0.5, _ends(part, counts.get(word)), **where)
     return fig
 
 

@@ -225,7 +225,7 @@ def _against(svm: str, tables: Tables, axes: CellAxes) -> Figure:
         panels=panel_of("control"),
     )
     for ax in fig.axes:
-        ax.set(xticks=[], xlabel="")
+        ax.set(xticks=[], xlabel="heads, by the difference")
     return fig
 
 
