@@ -36,8 +36,7 @@ def conclusion(frames: LoadedSweep) -> list[str]:
     """Return the lines that say what came out of a sweep or a single run, and what would help."""
     from .search import search_of
 
-    search = search_of(frames) if len(frames.rows) else None
-    lines = [search.best] if search else _help(frames)
+    lines = [search.best] if (search := search_of(frames)) else _help(frames)
     return [*result(frames), *map(one_line, lines)]
 
 

@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import pandas as pd
 from omegaconf import OmegaConf
+from pandas.api.types import is_numeric_dtype
 from yaml import YAMLError  # type: ignore[import-untyped]
 
 from attnsvm.cli.objective import FORM, Objective
-from attnsvm.record import CorruptRecordError, one_line, read_run
-from attnsvm.record.files import open_regular
+from attnsvm.record import kind_of, one_line, read_run
 
-from . import statistics
 from .cells import word
 from .chart.chart import figure_of
 from .chart.spec import ChartSpec
 from .figures import Drawing
 from .loaded import LoadedSweep
+from .statistics import summaries
 
 RESULTS = "optimization_results.yaml"
 """What Optuna's sweeper writes into the folder of its runs."""
-
-MAX_BYTES = 2**20
-"""Largest size of that file."""
 
 WIDE = 30.0
 """Ratio of the largest to the least objective from which its axis is logarithmic."""
@@ -35,65 +31,53 @@ WIDE = 30.0
 
 @dataclass(frozen=True)
 class Search:
-    """The runs of a search, in their order, with the column `objective`.
+    """The runs in their order, with the column `objective`; the best one in words; the figures."""
 
-    `name` is the objective as it was given, `log` the parameters that were sampled on a
-    logarithmic scale, and `best` the line on the best run.
-    """
-
-    name: str
     table: pd.DataFrame
-    parameters: Sequence[str]
-    log: Sequence[str]
     best: str
-
-    def drawings(self) -> list[Drawing]:
-        """Return the figures: the objective over the trials, and over each parameter."""
-        values = self.table["objective"]
-        y = ("y",) if values.min() > 0 and values.max() > WIDE * values.min() else ()
-        return [self._drawing(name, y) for name in ("trial", *self.parameters)]
-
-    def _drawing(self, name: str, log: tuple[str, ...]) -> Drawing:
-        known = self.table.dropna(subset="objective")
-        if pd.api.types.is_numeric_dtype(known[name]):
-            log += ("x",) * (name in self.log)
-            make = partial(figure_of, known, ChartSpec(name, "objective", kind="scatter", log=log))
-        else:
-            medians = statistics.summaries(known, [name], "objective", "median")
-            spec = ChartSpec(name, "objective", kind="box", log=log)
-            make = partial(figure_of, medians, spec, None, known)
-        caption = f"Objective {self.name} over {word(name)}, a point for each trial."
-        return Drawing(f"search_{word(name)}", caption, make, lambda: [self.best])
+    drawings: list[Drawing]
 
 
 def search_of(sweep: LoadedSweep) -> Search | None:
     """Return the search whose runs are in a sweep's folder; None if it has no result."""
-    try:
-        with open_regular(sweep.directory / RESULTS, MAX_BYTES) as stream:
-            results: Any = OmegaConf.to_container(OmegaConf.create(stream.read().decode()))
-        best_value, parameters = float(results["best_value"]), results["best_params"]
-    except (OSError, CorruptRecordError, YAMLError, KeyError, TypeError, ValueError):
+    path, runs = sweep.directory / RESULTS, sweep.finished
+    if kind_of(path) != "a file" or sweep.rows.empty:
         return None
-    runs = sweep.finished
-    words = [part.lstrip("+") for line in runs["overrides"] for part in shlex.split(line)]
-    texts = [part.partition("=")[2] for part in words if part.startswith("objective=")]
-    match = FORM.fullmatch(texts[0].strip("\"'")) if texts else None
+    words = [part for line in runs["overrides"] for part in shlex.split(line)]
+    texts = [part.partition("objective=")[2].strip("\"'") for part in words if "objective=" in part]
+    match = FORM.fullmatch(texts[0]) if texts else None
+    try:
+        results: Any = OmegaConf.load(path)
+        least, chosen = float(results["best_value"]), dict(results["best_params"])
+    except (OSError, YAMLError, KeyError, TypeError, ValueError):
+        return None
     if match is None or match[2] not in sweep.rows:
         return None
-    objective = Objective(match[0], *match.groups())
-    values = {run: objective.value(part)[0] for run, part in sweep.rows.groupby("run")}
-    began = {run: read_run(sweep.folders[run])["started_s"] for run in runs["run"]}
-    table = runs.assign(objective=runs["run"].map(values), began=runs["run"].map(began))
-    table = table.sort_values("began", ignore_index=True).assign(trial=lambda rows: rows.index + 1)
-    table = table[["trial", "run", *sweep.cells.of_runs, "objective"]]
+    value, parameters = Objective(match[0], *match.groups()).value, sweep.cells.of_runs
+    table = runs.set_index("run").assign(
+        objective=pd.Series({run: value(part)[0] for run, part in sweep.rows.groupby("run")}),
+        began=pd.Series({run: read_run(sweep.folders[run])["started_s"] for run in runs["run"]}),
+    )
+    table = table.sort_values("began").reset_index()[["run", *parameters, "objective"]]
+    table.insert(0, "trial", range(1, len(table) + 1))
     table["objective"] = table["objective"].astype(float)
-    distance = (table["objective"] - best_value).abs()
-    if distance.isna().all():
+    known = table.dropna(subset="objective")
+    if known.empty:
         return None
-    best = table["run"].iloc[int(distance.argmin())]
-    chosen = " ".join(f"{name}={value}" for name, value in parameters.items())
-    line = f"best of {len(runs)} trials: {chosen}: {match[0]} = {best_value:.4g}, in {best}"
-    undefined = int(distance.isna().sum())
-    line += f"; {undefined} trials have no number" if undefined else ""
-    log = [part.partition("=")[0] for part in shlex.split(sweep.command) if "tag(log" in part]
-    return Search(match[0], table, sweep.cells.of_runs, log, one_line(line))
+    best = known["run"].iloc[int((known["objective"] - least).abs().argmin())]
+    typed = " ".join(f"{name}={setting}" for name, setting in chosen.items())
+    line = f"best of {len(table)} trials: {typed}: {match[0]} = {least:.4g}, in {best}"
+    line += f"; {len(table) - len(known)} trials have no number" * (len(known) < len(table))
+    ends = known["objective"].min(), known["objective"].max()
+    log_y = ("y",) if 0 < ends[0] < ends[1] / WIDE else ()
+    drawings = []
+    for name in ("trial", *parameters):
+        sampled_log = any(part.startswith(f"{name}=tag(log") for part in shlex.split(sweep.command))
+        spec = partial(ChartSpec, name, "objective", log=log_y + ("x",) * sampled_log)
+        make = partial(figure_of, known, spec(kind="scatter"))
+        if not is_numeric_dtype(known[name]):
+            medians = summaries(known, [name], "objective", "median")
+            make = partial(figure_of, medians, spec(kind="box"), None, known)
+        caption = f"{match[0]} over {word(name)}, a point for each trial."
+        drawings.append(Drawing(f"search_{word(name)}", caption, make, partial(list, [line])))
+    return Search(table, one_line(line), drawings)

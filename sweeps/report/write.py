@@ -81,7 +81,7 @@ def write_report(
             search = search_of(frames)
             tables |= {"search": search.table} if search else {}
     csvs = () if paper else _write_tables(frames.directory, tables)
-    drawings = search.drawings() if search else []
+    drawings = search.drawings if search else []
     pictures = _pictures(drawings, module, tables, frames, failed, paper) if module else []
     figures = _write_figures(frames.directory, pictures)
     if paper:

@@ -3,12 +3,16 @@
 `make test-tracking` installs the packages; a test is skipped where its package is missing.
 """
 
+import contextlib
 import os
+import sys
 
 import pandas as pd
 import pytest
+from omegaconf import OmegaConf
 
 from attnsvm.record import read_run
+from attnsvm.sweeps import tracking
 from tests.command import SMALL, ran
 
 PACKAGES = ("mlflow", "wandb", "tensorboard")
@@ -16,15 +20,69 @@ GRID = ("-m", "seed=0,10", "trials=2", *SMALL[1:4], "optimizer.steps=200", "opti
 
 
 def expected_metrics(run):
-    """Return the metrics of a run, from its files alone."""
+    """Return the metrics of a run, and its curves over the steps, from its files alone."""
     content, trials = read_run(run), pd.read_parquet(run / "trials.parquet")
     accepted = trials[trials["status"] == "ok"].select_dtypes(["number", "bool", "boolean"])
     metrics = {name: content[name] for name in ("drawn", "accepted", "wanted")}
     metrics |= {f"count_{name}": count for name, count in trials["status"].value_counts().items()}
     medians = accepted.drop(columns="seed").median().dropna()
     metrics |= {f"median_{name}": value for name, value in medians.items()}
-    assert "median_one_minus_corr_frobenius" in metrics
-    return metrics | {"wall_s": sum(content["timings_s"].values())}
+    history = pd.read_parquet(run / "history.parquet")
+    history = history[history["seed"].isin(accepted["seed"])]
+    values = history.pivot_table("value", "step", "quantity", aggfunc="median")
+    curves = {step: row.dropna().to_dict() for step, row in values.iterrows()}
+    return metrics | {"wall_s": sum(content["timings_s"].values())}, curves
+
+
+class Fake:
+    """A package for tracking that keeps what it is told: metrics by step, None for the summary."""
+
+    def __init__(self):
+        self.runs, self.points, self.summary = {}, {}, self
+
+    def init(self, id=None, run_name=None, config=None, **options):
+        self.points = {}
+        self.runs[id or run_name] = ({} if config is None else config, self.points)
+        return contextlib.nullcontext(self)
+
+    start_run = init
+
+    def log(self, values, step=None):
+        self.points.setdefault(step, {}).update(values)
+
+    update = log_metrics = log
+
+    def log_params(self, fields):
+        [*self.runs.values()][-1][0].update(fields)
+
+    def search_runs(self, filter_string, **_):
+        return [name for name in self.runs if f"= '{name}'" in filter_string]
+
+    set_tracking_uri = set_experiment = search_runs
+
+
+@pytest.mark.parametrize(
+    ("package", "options"),
+    [("Wandb", {"mode": "offline"}), ("Mlflow", {"uri": None, "experiment": "attnsvm"})],
+)
+def test_config_counts_medians_and_curves_are_logged_once(package, options, sound, monkeypatch):
+    fake = Fake()
+    monkeypatch.setitem(sys.modules, package.lower(), fake)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    tracker = getattr(tracking, package)(**options)
+    for _ in range(2 if package == "Mlflow" else 1):  # of W&B the files tell what is logged
+        tracker.on_multirun_end(OmegaConf.create({"hydra": {"sweep": {"dir": str(sound)}}}))
+    assert fake.runs.keys() == runs_in(sound).keys()
+    for name, (fields, points) in fake.runs.items():
+        metrics, curves = expected_metrics(sound / name)
+        whole = {} if package == "Mlflow" else points.pop(None)
+        assert points.keys() | {0} == curves.keys() | {0}
+        for step, values in points.items():
+            for key, value in values.items():
+                assert value == {**metrics, **curves.get(step, {})}[key.replace("-", "+")]
+        assert {**whole, **points.get(0, {})}.keys() >= metrics.keys()
+        assert fields["optimizer"] == "normalized_gd"
+        assert fields["report"] == str(sound / "report.html")
 
 
 def runs_in(folder):
@@ -53,7 +111,7 @@ def logged_to_tensorboard(folder):
         events = EventAccumulator(str(run))
         events.Reload()
         metrics = {
-            name: float(make_ndarray(events.Tensors(name)[0].tensor_proto))
+            name: float(make_ndarray(events.Tensors(name)[-1].tensor_proto))
             for name in events.Tags()["tensors"]
             if name != hparams
         }
@@ -69,7 +127,7 @@ def logged_to_wandb(folder):
     logged = {}
     for name, run in runs_in(folder).items():
         (file,) = (folder / "wandb").glob(f"offline-run-*-{name}/*.wandb")
-        content, metrics = file.read_bytes(), expected_metrics(run)
+        content, (metrics, _) = file.read_bytes(), expected_metrics(run)
         assert all(key.encode() in content for key in (*metrics, "optimizer.lr", "normalized_gd"))
         assert repr(float(metrics["median_risk"]))[:10].encode() in content
         seed = str(read_run(run)["config"]["seed"])
@@ -99,7 +157,9 @@ def test_every_run_is_logged_once_with_config_counts_and_medians(package, logged
     entries = logged(folder)
     assert entries.keys() == runs_in(folder).keys()
     for name, (fields, metrics) in entries.items():
-        assert metrics == pytest.approx(expected_metrics(folder / name), rel=1e-6)  # float32
+        expected, curves = expected_metrics(folder / name)
+        last = {key: curves[max(curves)][key] for key in metrics.keys() & curves[max(curves)]}
+        assert metrics == pytest.approx(expected | last, rel=1e-6)  # float32
         assert fields["optimizer"] == "normalized_gd"
         assert fields["seed"] == str(read_run(folder / name)["config"]["seed"])
         assert fields["report"] == str(folder / "report.html")
