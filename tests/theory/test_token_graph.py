@@ -37,6 +37,9 @@ def test_components_are_those_of_reachability_and_as_few_rows_as_a_tree_has_are_
         assert np.array_equal(inside[b], np.take_along_axis(strong, ids, 1))
         assert first[b, seen, labels[b]].all()
         components = {(row[-1], *which) for row, which in zip(ids, strong, strict=True)}
+        graph = zip(ids, strong, strict=True)
+        below = {(row[-1], *which, x) for row, which in graph for x in row[~which[row]]}
+        assert (first[b] & ~inside[b]).sum() == len(below)
         rows = inside[b] & first[b]
         rows[seen, labels[b]] = False
         assert rows.sum() == sum(sum(which) - 1 for _, *which in components)

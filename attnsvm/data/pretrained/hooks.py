@@ -166,17 +166,20 @@ def _of_softmax(
             error = (logs.clamp(min=floor) - expected).masked_fill(~seen, 0.0).abs().amax()
             if not seen.any(-1).all() or not error <= rounding:
                 continue
-            if ((logs < floor).all(1, keepdim=True) & ~seen).any():
-                must = "must be float64, so that only masked tokens have none: module.double()"
-                raise ConfigError(f"{name}: its attention underflows; {must}")
-            if rounding > SEEN:
-                must = f"must be at most {SEEN}: module.float() or module.double()"
-                raise ConfigError(f"{name}: rounding may move its logits by {rounding:.0e}; {must}")
-            for other in returned:
-                same_shape = isinstance(other, Tensor) and other.shape == softmax.shape
-                if same_shape and not torch.allclose(other, softmax.to(other), 0, rounding):
-                    must = "must be the softmax, without dropout and mixing of heads: module.eval()"
-                    raise ConfigError(f"{name}: the attention that it returns {must}")
+            unclear = ((logs < floor).all(1, keepdim=True) & ~seen).any()
+            same_shape = [V for V in returned if getattr(V, "shape", None) == softmax.shape]
+            same = (torch.allclose(V, softmax.to(V), 0, rounding) for V in same_shape)
+            refused = {
+                "its attention underflows; must be float64, so that only masked tokens have none: "
+                "module.double()": unclear,
+                f"rounding may move its logits by {rounding:.0e}; must be at most {SEEN}: "
+                "module.float() or module.double()": rounding > SEEN,
+                "the attention that it returns must be the softmax, without dropout and mixing of "
+                "heads: module.eval()": not all(same),
+            }
+            for what, holds in refused.items():
+                if holds:
+                    raise ConfigError(f"{name}: {what}")
             return layer
     raise ConfigError(
         f"{name}: its attention is not the softmax of [x; 1]^T W [z; 1]; must be without rotary or "

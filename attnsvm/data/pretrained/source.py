@@ -57,7 +57,7 @@ def load(model: str) -> Transformer:
         raise ConfigError(f"data.transformer={model}: {must}")
     try:
         files = [(folder / name).stat() for name in (CONFIG, TENSORS, TOKENIZER)]
-        return _load(folder, tuple((file.st_mtime_ns, file.st_size) for file in files))
+        return _load(folder, *((file.st_mtime_ns, file.st_size) for file in files))
     except ImportError as error:
         must = f"{error.name} must be installed: pip install 'attnsvm[minilm]'"
         raise ConfigError(f"data.transformer={model}: {must}") from error
@@ -68,7 +68,7 @@ def load(model: str) -> Transformer:
 
 
 @lru_cache(maxsize=2)
-def _load(folder: Path, versions: tuple[tuple[int, ...], ...]) -> Transformer:
+def _load(folder: Path, *versions: tuple[int, int]) -> Transformer:
     from transformers import AutoModel, PreTrainedTokenizerFast
 
     with own_settings(), contextlib.redirect_stderr(io.StringIO()):  # a bar of progress
@@ -190,12 +190,12 @@ class Pretrained(Data):
         tokens, targets = sentences[chosen, : self.T], sentences[(chosen + 1) % len(sentences)]
         if source.causal:
             targets = sentences[chosen, 1:]
-        hashable = [tuple(map(tuple, ids.tolist())) for ids in (tokens, targets)]
+        ids = [tuple(map(tuple, part.tolist())) for part in (tokens, targets)]
         of_control = self.sinks, self.control, seed ^ CONTROL_STREAM
-        part = _restricted(source, hashable[0], self.at_layer, tuple(query.tolist()), *of_control)
+        part = _restricted(source, ids[0], self.at_layer, tuple(query.tolist()), *of_control)
         gamma = None
         if self.scores == "loss":
-            scores = _scores(source, *hashable)[self.at_layer]
+            scores = _scores(source, *ids)[self.at_layer]
             gamma = scores[part.source, self.at_head, query[part.source], torch.arange(self.T)]
         return part.X, part.Z, part.mask, *part.head(self.at_head, gamma)
 
