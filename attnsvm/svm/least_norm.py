@@ -20,7 +20,7 @@ import torch
 from attnsvm.config import ConfigError
 from attnsvm.config.names import keywords_checked
 from attnsvm.config.norm import name_of
-from attnsvm.linalg import check_array, own_settings
+from attnsvm.linalg import own_settings
 from attnsvm.norm import Norm, norm_of
 from attnsvm.svm.problem import EQUALITY, INEQUALITY, SvmProblem
 from attnsvm.svm.solution import SvmSolution
@@ -80,15 +80,12 @@ def solve_least_norm(
     groups = [group for group in groups if group[1] is not None]
     if not groups or (A is None) != (b is None):
         raise ConfigError("A: must be given with b, or left out with it where there are equalities")
-    for name, rows, *_ in groups:
-        if isinstance(rows, tuple) and len(rows) != 2:
-            raise ConfigError(f"{name}: {len(rows)} factors; must be (U, V)")
     name, first = groups[0][:2]
     factors = isinstance(first, tuple)
-    inputs = Inputs(first[0] if factors else first, 2 if factors else 3, name)
+    inputs = Inputs(name, first[0], 2) if factors and first else Inputs(name, first, 3)
     parts = [_rows(inputs, *group, factors) for group in groups]
-    if len(sizes := {(part.B, *part.size) for part in parts}) > 1:
-        raise ConfigError(f"C: must have the batch and the p, q of A; they are {sizes}")
+    if len(sizes := {part.size for part in parts}) > 1:
+        raise ConfigError(f"C: must have the p, q of A; they are {sizes}")
     D, Z, h, kind = (torch.cat([getattr(part, name) for part in parts], 1) for name in FIELDS)
     (B, N), shape = h.shape, parts[0].shape
     token = torch.arange(N, device=D.device) if shape else torch.zeros_like(kind[0]).long()
@@ -101,31 +98,20 @@ def _rows(
     inputs: Inputs, name: str, A: Matrices, right: str, b: Any, of: int, factors: bool
 ) -> SvmProblem:
     """Return the problem of some rows, each with a query; those of any A_k have a shape."""
-    if isinstance(A, tuple) != factors:
-        raise ConfigError(f"{name}: must be an array, or a tuple of factors, as A is")
-    if factors:
-        shape, (D, Z) = None, (inputs.real(name, factor) for factor in A)
-        if D.ndim != 3 or Z.ndim != 3 or D.shape[:2] != Z.shape[:2] or 0 in D.shape + Z.shape:
-            shapes = f"{tuple(D.shape)} and {tuple(Z.shape)}"
-            raise ConfigError(f"{name}: factors {shapes}; must be (B, N, p) and (B, N, q)")
-    else:
-        D = inputs.real(name, A)
-        if D.ndim != 4 or 0 in D.shape:
-            raise ConfigError(
-                f"{name}: shape {tuple(D.shape)}; must be (N, p, q), or (B, N, p, q) of a batch, "
-                "none of them zero"
-            )
-        shape, D = (D.shape[2], D.shape[3]), D.flatten(2)
-        Z = torch.ones_like(D[..., :1])
+    arrays = A if isinstance(A, tuple) else (A,)
+    if isinstance(A, tuple) != factors or len(arrays) != 1 + factors:
+        raise ConfigError(f"{name}: must be an array, or a tuple of factors (U, V), as A is")
+    axes = [Inputs(name, array, 3 - factors).axes for array in arrays]
+    N = axes[0][0]
+    D, *rest = (inputs.real(name, x, N, *of_x[1:]) for x, of_x in zip(arrays, axes, strict=True))
+    Z, shape = (rest[0], None) if factors else (D.new_ones(len(D), N, 1), axes[0][1:])
     h = inputs.number(right, b)
-    h = h.expand(D.shape[:2]) if h.ndim == 0 else inputs.real(right, h)
-    for of_array, array, expected in ((name, D, D), (name, Z, Z), (right, h, D[..., 0])):
-        check_array(of_array, array, tuple(expected.shape), torch.float64)
+    h = h.expand(D.shape[:2]) if h.ndim == 0 else inputs.real(right, h, N)
     size = h[h != 0].abs()
-    if len(wrong := size[(size < 1 / EXTREME) | (size > EXTREME)]):
+    if len(wrong := size[~((size >= 1 / EXTREME) & (size <= EXTREME))]):
         raise ConfigError(f"{right}: {float(wrong[0])} in size; must be 0, or 1e-100 to 1e100")
     kind = torch.full_like(h, of, dtype=torch.int8)
-    return SvmProblem(D, Z, h, kind, torch.zeros_like(kind), shape=shape)
+    return SvmProblem(D.flatten(2), Z, h, kind, torch.zeros_like(kind), shape=shape)
 
 
 ENTRYWISE = {"norm1": "l1", "norm_inf": "max", "Sum": "l1", "max": "max"}

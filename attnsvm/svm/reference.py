@@ -6,8 +6,7 @@ Used only for checks and comparisons. CVXPY is imported on first use.
 import functools
 import operator
 import warnings
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,26 +14,20 @@ from numpy.typing import NDArray
 
 from attnsvm.display.pace import each
 from attnsvm.norm import Norm, norm_of
-from attnsvm.svm.problem import SvmProblem
-from attnsvm.svm.solution import Candidate, SvmStatus
+from attnsvm.svm.problem import EQUALITY, INEQUALITY, SvmProblem
+from attnsvm.svm.solution import Candidate
 
 Array = NDArray[np.float64]
 
 PUBLISHED_THRESHOLD = 1e-7
 
-PROVED = {"optimal": SvmStatus.solved, "infeasible": SvmStatus.infeasible}
-"""What CVXPY's status proves; an "inaccurate" solution proves nothing."""
 
-
-@dataclass(frozen=True)
-class ReferenceSolution:
+class ReferenceSolution(NamedTuple):
     """CVXPY's solution of one instance and its status; W (d, d) is NaN where it returned none."""
 
     W: Array
-    status: SvmStatus
-    cvxpy_status: str
-    objective: float
     multipliers: Array
+    cvxpy_status: str
 
 
 def solutions(problem: SvmProblem, norm: str | Norm, **options: Any) -> list[ReferenceSolution]:
@@ -42,15 +35,15 @@ def solutions(problem: SvmProblem, norm: str | Norm, **options: Any) -> list[Ref
 
     Options are those of CVXPY: `solver`, by default its choice, and the tolerances of that solver.
     """
+    problem, norm = problem.to("cpu"), norm_of(norm)
     instances = each("instance", range(problem.B))
-    return [_solve_instance(problem, b, norm_of(norm), options) for b in instances]
+    return [_solved(problem.take(slice(b, b + 1)), norm, options) for b in instances]
 
 
 def candidates(problem: SvmProblem, norm: str | Norm, **options: Any) -> Candidate:
     """Return W and multipliers of `solutions`; CVXPY returns no ray."""
-    results = solutions(problem, norm, **options)
-    W = torch.from_numpy(np.stack([result.W for result in results]))
-    a = torch.from_numpy(np.stack([result.multipliers for result in results]))
+    matrices, multipliers, _ = zip(*solutions(problem, norm, **options), strict=True)
+    W, a = (torch.from_numpy(np.stack(arrays)) for arrays in (matrices, multipliers))
     return Candidate(W, a, torch.full_like(a, torch.nan))
 
 
@@ -65,56 +58,47 @@ def published_rank(W: Array) -> int:
     return int((np.linalg.svd(W, compute_uv=False) > PUBLISHED_THRESHOLD).sum())
 
 
-def _solve_instance(
-    problem: SvmProblem, b: int, norm: Norm, options: dict[str, Any]
-) -> ReferenceSolution:
+def _solved(problem: SvmProblem, norm: Norm, options: dict[str, Any]) -> ReferenceSolution:
+    """Return the solution of a single instance."""
     import cvxpy as cp
 
-    kind, h = problem.kind[b].cpu().numpy(), problem.h[b].cpu().numpy()
-    G = (problem.D[b, :, :, None] * problem.queries[b, :, None, :]).flatten(1).cpu().numpy()
-    rows = [np.flatnonzero(kind == 1), np.flatnonzero(kind == 2)]
-    program, variable, groups = _program(norm, problem.size, *map(len, rows))
-    rows = [chosen for chosen in rows if len(chosen)]
-    for (of_rows, right, _), chosen in zip(groups, rows, strict=True):
-        of_rows.value, right.value = G[chosen], h[chosen]
+    G = (problem.D[0, :, :, None] * problem.queries[0, :, None, :]).flatten(1).numpy()
+    kind, h = problem.kind[0].numpy(), problem.h[0].numpy()
+    counts = ((kind == of).sum().item() for of in (INEQUALITY, EQUALITY))
+    program, variable, groups = _program(norm, problem.size, *counts)
+    for of, (of_rows, right, _) in groups.items():
+        of_rows.value, right.value = G[kind == of], h[kind == of]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # "inaccurate" is also in the status
         try:
             program.solve(warm_start=False, **options)
-            status = program.status
+            W, status = variable.value, program.status
         except (cp.SolverError, cp.DCPError, MemoryError):  # too large, or p is 1 when rounded
-            status = "solver_error"
-    W = variable.value if status != "solver_error" else None
+            W, status = None, "solver_error"
     a = np.zeros(problem.N)
-    if W is not None:
-        for (_, _, constraint), chosen in zip(groups, rows, strict=True):
-            a[chosen] = constraint.dual_value
-    return ReferenceSolution(
-        W=np.full(problem.size, np.nan) if W is None else np.asarray(W),
-        status=PROVED.get(status, SvmStatus.undecided),
-        cvxpy_status=status,
-        objective=float(program.value) if W is not None else np.inf,
-        multipliers=a,
-    )
+    if W is None:
+        return ReferenceSolution(np.full(problem.size, np.nan), a, status)
+    for of, (_, _, constraint) in groups.items():
+        a[kind == of] = constraint.dual_value
+    return ReferenceSolution(np.asarray(W), a, status)
 
 
 @functools.lru_cache(maxsize=64)
 def _program(
-    norm: Norm, size: tuple[int, int], m: int, r: int
-) -> tuple[Any, Any, list[tuple[Any, Any, Any]]]:
-    """Return  min norm(W)  s.t.  G vec(W) >= h, E vec(W) = e  with m and r rows, as a problem.
+    norm: Norm, size: tuple[int, int], inequalities: int, equalities: int
+) -> tuple[Any, Any, dict[int, tuple[Any, Any, Any]]]:
+    """Return  min norm(W)  s.t.  G vec(W) >= h, E vec(W) = e  as a problem, and W.
 
-    And W, and of both groups of rows, if there are any, the parameters and the constraint. CVXPY
-    compiles it once per shape (DPP): instances differ in parameters only.
+    And for each kind of rows, if there are any, the parameters and the constraint. CVXPY compiles
+    it once per shape (DPP): instances differ in parameters only.
     """
     import cvxpy as cp
 
-    W, groups = cp.Variable(size), []
-    for count, relation in ((m, operator.le), (r, operator.eq)):  # of h first: signs of duals
+    W, groups = cp.Variable(size), {}
+    relations = (INEQUALITY, inequalities, operator.le), (EQUALITY, equalities, operator.eq)
+    for kind, count, relation in relations:  # of h first: signs of duals
         if count:
             G, h = cp.Parameter((count, size[0] * size[1])), cp.Parameter(count)
-            groups.append((G, h, relation(h, G @ cp.vec(W, order="C"))))
-    problem = cp.Problem(
-        cp.Minimize(norm.expression(W)), [constraint for _, _, constraint in groups]
-    )
-    return problem, W, groups
+            groups[kind] = G, h, relation(h, G @ cp.vec(W, order="C"))
+    constraints = [constraint for _, _, constraint in groups.values()]
+    return cp.Problem(cp.Minimize(norm.expression(W)), constraints), W, groups

@@ -15,9 +15,10 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from attnsvm.config import ConfigError
 from attnsvm.config.names import keywords_checked
 from attnsvm.display.pace import doing
-from attnsvm.linalg import own_settings, tensor_of
+from attnsvm.linalg import check_array, own_settings, tensor_of
 from attnsvm.norm import Norm, norm_of
 from attnsvm.svm import interior_point
 from attnsvm.svm.certificate import certify
@@ -94,18 +95,17 @@ def solve_svm(
         Wrong shapes or types, NaN or Inf, a selected token that the mask excludes; both margins and
         offsets, or one of offsets and ratio without the other.
     """
-    inputs = Inputs(X)
-    problem, T = _single_token(inputs, X, Z, selected, mask)
+    inputs, problem = _single_token(X, Z, selected, mask)
     if (offsets is None) != (ratio is None):
-        raise ValueError(f"{'offsets' if offsets is None else 'ratio'}: must be given, too")
+        raise ConfigError(f"{'offsets' if offsets is None else 'ratio'}: must be given, too")
     if margins is not None and offsets is not None:
-        raise ValueError("margins: must not be given together with offsets")
+        raise ConfigError("margins: must not be given together with offsets")
     if margins is not None:
-        problem = with_margins(problem, inputs.real("margins", margins))
+        problem = with_margins(problem, inputs.real("margins", margins, problem.N))
     if offsets is not None:
-        gamma = inputs.real("offsets", offsets)
+        gamma = inputs.real("offsets", offsets, problem.n)
         problem = with_offsets(problem, gamma, inputs.number("ratio", ratio))
-    return inputs.back(solve(problem, norm, T, gap, rank_tolerance))
+    return inputs.back(solve(problem, norm, inputs.axes[1], gap, rank_tolerance))
 
 
 @keywords_checked
@@ -134,14 +134,12 @@ def solve_gen_svm(
     log_softmax : (B, n, T)
         log s_it, read inside O_i only.
     """
-    inputs = Inputs(X)
-    tokens, queries = inputs.real("X", X), inputs.real("Z", Z)
-    sets, admissible = inputs.batch("attended", attended), inputs.batch("mask", mask, optional=True)
-    problems = (
-        finite_part(tokens, queries, sets, inputs.real("log_softmax", log_softmax), admissible),
-        multi_token(tokens, queries, sets, admissible),
-    )
-    T = tokens.shape[2]
+    inputs = Inputs("X", X, 3)
+    tokens, admissible = inputs.of_tokens(X, Z, mask)
+    n, T, _ = inputs.axes
+    sets, logs = inputs.array("attended", attended, n, T), inputs.number("log_softmax", log_softmax)
+    logs = inputs.batched("log_softmax", logs, n, T)
+    problems = finite_part(*tokens, sets, logs, admissible), multi_token(*tokens, sets, admissible)
     fin, mm = (inputs.back(solve(p, norm, T, gap, rank_tolerance)) for p in problems)
     return fin, mm
 
@@ -182,63 +180,73 @@ def solve_rank_constrained(
     ValueError
         As in `solve_svm`, or m is not between 1 and d.
     """
-    inputs = Inputs(X)
-    problem, T = _single_token(inputs, X, Z, selected, mask)
+    inputs, problem = _single_token(X, Z, selected, mask)
     if type(m) is not int or not 1 <= m <= problem.d:
-        raise ValueError(f"m={m!r}: must be an integer >= 1 and <= d={problem.d}")
-    return inputs.back(solve(problem, "nuclear", T, gap, rank_tolerance, m))
+        raise ConfigError(f"m={m!r}: must be an integer >= 1 and <= d={problem.d}")
+    return inputs.back(solve(problem, "nuclear", inputs.axes[1], gap, rank_tolerance, m))
 
 
-def _single_token(
-    inputs: Inputs, X: Any, Z: Any, selected: Any, mask: Any
-) -> tuple[SvmProblem, int]:
-    """Return the problem and the number of tokens."""
-    X, Z, selected = inputs.real("X", X), inputs.real("Z", Z), inputs.batch("selected", selected)
-    return single_token(X, Z, selected, inputs.batch("mask", mask, optional=True)), X.shape[2]
+def _single_token(X: Any, Z: Any, selected: Any, mask: Any) -> tuple[Inputs, SvmProblem]:
+    """Return the user's input, checked, and Att-SVM."""
+    inputs = Inputs("X", X, 3)
+    tokens, admissible = inputs.of_tokens(X, Z, mask)
+    selected = inputs.array("selected", selected, inputs.axes[0])
+    return inputs, single_token(*tokens, selected, admissible)
 
 
 class Inputs:
-    """Array type, device and batch axis of the user's input; results get the same.
+    """Array type, device, batch axis and further axes of the user's input; results get the same.
 
-    The first array, `name`, has `ndim` axes if of a single instance.
+    They are those of the first array, `name`, which has `ndim` axes if of a single instance.
     """
 
-    def __init__(self, X: Any, ndim: int = 3, name: str = "X") -> None:
+    def __init__(self, name: str, X: Any, ndim: int) -> None:
         self.is_torch = isinstance(X, Tensor)
         self.device = X.device if isinstance(X, Tensor) else torch.device("cpu")
-        self.single = self._tensor(name, X).ndim == ndim
+        shape = tuple(tensor_of(name, X).shape)
+        if len(shape) not in (ndim, ndim + 1) or 0 in shape:
+            must = f"must have {ndim} axes, or {ndim + 1} of a batch, none of them zero"
+            raise ConfigError(f"{name}: shape {shape}; {must}")
+        self.lead, self.axes = shape[:-ndim], shape[-ndim:]
 
-    def batch(self, name: str, array: Any, optional: bool = False) -> Any:
-        """Return the array as a batched tensor; None where an optional one is not inputs."""
-        if array is None and optional:
-            return None
-        tensor = self._tensor(name, array)
-        return tensor[None] if self.single else tensor
+    def of_tokens(self, X: Any, Z: Any, mask: Any) -> tuple[tuple[Tensor, Tensor], Tensor | None]:
+        """Return tokens and queries, and the mask, which is optional."""
+        n, T, d = self.axes
+        tokens = self.real("X", X, n, T, d), self.real("Z", Z, n, d)
+        return tokens, None if mask is None else self.array("mask", mask, n, T)
 
-    def real(self, name: str, array: Any) -> Tensor:
-        """Return the array of real numbers as a batched float64 tensor."""
-        tensor: Tensor = self.number(name, array)
-        return tensor[None] if self.single else tensor
+    def array(self, name: str, array: Any, *axes: int) -> Tensor:
+        """Return an array with these axes as a batched tensor."""
+        return self.batched(name, tensor_of(name, array, self.device).detach(), *axes)
+
+    def real(self, name: str, array: Any, *axes: int) -> Tensor:
+        """Return an array of finite real numbers with these axes as a batched float64 tensor."""
+        tensor = self.number(name, array)
+        check_array(name, tensor, (*self.lead, *axes), torch.float64)
+        return self.batched(name, tensor, *axes)
 
     def number(self, name: str, array: Any) -> Tensor:
-        """Return the array of real numbers as a float64 tensor."""
-        tensor = self._tensor(name, array)
+        """Return an array of real numbers, of any axes, as a float64 tensor."""
+        tensor = tensor_of(name, array, self.device).detach()
         if tensor.is_complex() or tensor.dtype == torch.bool:
-            raise ValueError(f"{name}: {tensor.dtype}; must be real numbers")
+            raise ConfigError(f"{name}: {tensor.dtype}; must be real numbers")
         return tensor.to(torch.float64)
+
+    def batched(self, name: str, tensor: Tensor, *axes: int) -> Tensor:
+        """Return a tensor with these axes with those of a batch."""
+        if tensor.shape != (*self.lead, *axes):
+            must = f"must be {(*self.lead, *axes)}"
+            raise ConfigError(f"{name}: shape {tuple(tensor.shape)}; {must}")
+        return tensor if self.lead else tensor[None]
 
     def back(self, solution: SvmSolution[Tensor]) -> SvmSolution[Any]:
         """Return the solution in arrays of this kind; its problem stays batched tensors."""
 
         def changed(value: Any) -> Any:
-            value = value[0] if self.single else value
+            value = value if self.lead else value[0]
             return value.numpy()[()] if isinstance(value, Tensor) and not self.is_torch else value
 
         return over_fields(changed, solution)
-
-    def _tensor(self, name: str, array: Any) -> Tensor:
-        """Return a tensor, a NumPy array of any strides, or nested lists as a tensor."""
-        return tensor_of(name, array, self.device).detach()
 
 
 def method_of(norm: Norm, rows: int, d: int) -> Method:
@@ -269,9 +277,9 @@ def solve(
     """
     norm = norm_of(norm)
     if not 1e-12 <= gap <= 1e-2:
-        raise ValueError(f"gap={gap!r}: must be >= 1e-12 and <= 1e-2")
+        raise ConfigError(f"gap={gap!r}: must be >= 1e-12 and <= 1e-2")
     if not 0 < rank_tolerance < 1:
-        raise ValueError(f"rank_tolerance={rank_tolerance!r}: must be > 0 and < 1")
+        raise ConfigError(f"rank_tolerance={rank_tolerance!r}: must be > 0 and < 1")
     begin = time.perf_counter()
     scaled, units = to_canonical(problem)
     method = method_of(norm, scaled.N, scaled.d)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from attnsvm.config import ConfigError
 from attnsvm.linalg import check_array
 from attnsvm.svm.problem import EQUALITY, INEQUALITY, PADDING, SvmProblem
 
@@ -19,19 +20,17 @@ def single_token(X: Tensor, Z: Tensor, selected: Tensor, mask: Tensor | None = N
     tokens are `mask` (B, n, T), bool; all by default.
     """
     mask = checked_mask(X, Z, mask)
-    selected = selected.to(X.device)
-    if selected.shape != X.shape[:2] or selected.dtype not in INTEGERS:
-        raise ValueError(
-            f"selected: shape {tuple(selected.shape)} {selected.dtype}, must be "
-            f"an integer array of shape {tuple(X.shape[:2])}"
-        )
+    if selected.dtype not in INTEGERS:
+        raise ConfigError(f"selected: {selected.dtype}; must be integers")
+    check_array("selected", selected, X.shape[:2], selected.dtype)
     if ((selected < 0) | (selected >= X.shape[2])).any():
-        raise ValueError(f"selected: must be >= 0 and < T = {X.shape[2]}")
-    if not mask.gather(2, selected[..., None].long()).all():
-        raise ValueError("selected: every selected token must be admissible under mask")
-    token, D, admissible = _differences(X, selected.long(), mask)
+        raise ConfigError(f"selected: must be >= 0 and < T = {X.shape[2]}")
+    selected = selected.to(X.device).long()
+    if not mask.gather(2, selected[..., None]).all():
+        raise ConfigError("selected: every selected token must be admissible under mask")
+    token, D, admissible = _differences(X, selected, mask)
     kind = torch.where(admissible, INEQUALITY, PADDING)
-    return _problem(D, Z, kind.to(X.dtype), kind, token)
+    return _problem(D, Z, kind.to(X), kind, token)
 
 
 def multi_token(X: Tensor, Z: Tensor, attended: Tensor, mask: Tensor | None = None) -> SvmProblem:
@@ -41,10 +40,9 @@ def multi_token(X: Tensor, Z: Tensor, attended: Tensor, mask: Tensor | None = No
     r_i in O_i suffices: by the equalities all of O_i has the same margins. The sets O_i are
     `attended` (B, n, T), bool, none of them empty. Section 6 of arXiv 2308.16898.
     """
-    mask = checked_mask(X, Z, mask)
-    token, D, inside, admissible = _against_reference(X, attended, mask)
+    token, D, inside, admissible, _ = _against_reference(X, Z, attended, mask)
     kind = torch.where(inside, EQUALITY, torch.where(admissible, INEQUALITY, PADDING))
-    return _problem(D, Z, (kind == INEQUALITY).to(X.dtype), kind, token)
+    return _problem(D, Z, (kind == INEQUALITY).to(X), kind, token)
 
 
 def finite_part(
@@ -55,17 +53,11 @@ def finite_part(
     The sets O_i are `attended` (B, n, T), bool, none of them empty; log s_it is `log_softmax`
     (B, n, T), of which only the entries inside O_i are read.
     """
-    mask = checked_mask(X, Z, mask)
+    token, D, inside, _, first = _against_reference(X, Z, attended, mask)
+    if log_softmax.shape != attended.shape or not log_softmax[attended].isfinite().all():
+        raise ConfigError("log_softmax: must have the shape of attended, and finite numbers there")
     log_softmax = log_softmax.to(X)
-    if log_softmax.shape != X.shape[:3]:
-        raise ValueError(
-            f"log_softmax: shape {tuple(log_softmax.shape)}, must be {tuple(X.shape[:3])}"
-        )
-    if not log_softmax[attended.to(X.device)].isfinite().all():
-        raise ValueError("log_softmax: NaN or Inf at an attended token, must be finite numbers")
-    token, D, inside, _ = _against_reference(X, attended, mask)
-    reference = log_softmax.gather(2, _first(attended).to(X.device)[..., None])
-    ratio = reference - log_softmax.gather(2, token)
+    ratio = log_softmax.gather(2, first[..., None]) - log_softmax.gather(2, token)
     kind = torch.where(inside, EQUALITY, PADDING)
     return _problem(D, Z, torch.where(inside, ratio, 0.0), kind, token)
 
@@ -100,8 +92,8 @@ def attained(
 
 def checked_mask(X: Tensor, Z: Tensor, mask: Tensor | None) -> Tensor:
     """Return the mask, all by default; ValueError for X, Z or mask that cannot be used."""
-    if X.ndim != 4 or min(X.shape) < 1:
-        raise ValueError(f"X: shape {tuple(X.shape)}, must be (B, n, T, d), none of them zero")
+    if X.ndim != 4 or 0 in X.shape:
+        raise ConfigError(f"X: shape {tuple(X.shape)}; must be (B, n, T, d), none of them zero")
     B, n, T, d = X.shape
     check_array("X", X, (B, n, T, d), torch.float64)
     check_array("Z", Z, (B, n, d), torch.float64)
@@ -109,27 +101,23 @@ def checked_mask(X: Tensor, Z: Tensor, mask: Tensor | None) -> Tensor:
         return torch.ones((B, n, T), dtype=torch.bool, device=X.device)
     check_array("mask", mask, (B, n, T), torch.bool)
     if not mask.any(dim=2).all():
-        raise ValueError("mask: every sample must have an admissible token")
+        raise ConfigError("mask: every sample must have an admissible token")
     return mask.to(X.device)
 
 
-def _first(attended: Tensor) -> Tensor:
-    """Return the first attended token of each sample, (B, n)."""
-    return attended.to(torch.int8).argmax(dim=2)
-
-
 def _against_reference(
-    X: Tensor, attended: Tensor, mask: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return token, D, inside O_i, admissible for the rows against the first token of O_i."""
-    attended = attended.to(X.device)
+    X: Tensor, Z: Tensor, attended: Tensor, mask: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Return token, D, inside O_i, admissible of rows against the first token of O_i, and that."""
+    mask, attended = checked_mask(X, Z, mask), attended.to(X.device)
     check_array("attended", attended, X.shape[:3], torch.bool)
     if (attended & ~mask).any():
-        raise ValueError("attended: every attended token must be admissible under mask")
+        raise ConfigError("attended: every attended token must be admissible under mask")
     if not attended.any(dim=2).all():
-        raise ValueError("attended: every sample must attend to a token")
-    token, D, admissible = _differences(X, _first(attended), mask)
-    return token, D, attended.gather(2, token) & admissible, admissible
+        raise ConfigError("attended: every sample must attend to a token")
+    first = attended.to(torch.int8).argmax(dim=2)
+    token, D, admissible = _differences(X, first, mask)
+    return token, D, attended.gather(2, token) & admissible, admissible, first
 
 
 def _differences(X: Tensor, reference: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -30,7 +30,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from attnsvm.linalg import check_array
+from attnsvm.config import ConfigError
 from attnsvm.norm import Norm
 from attnsvm.svm.certificate import bounds
 from attnsvm.svm.problem import SvmProblem
@@ -42,19 +42,17 @@ ROUNDS = 60
 
 def with_margins(problem: SvmProblem, margins: Tensor) -> SvmProblem:
     """Return Att-SVM with these right-hand sides, (B, N), instead of ones."""
-    check_array("margins", margins, problem.h.shape, torch.float64)
     if len(wrong := margins[(margins != 0) & ~((margins >= 1e-100) & (margins <= 1e100))]):
-        raise ValueError(f"margins: {float(wrong[0])}, must be 0, or >= 1e-100 and <= 1e100")
+        raise ConfigError(f"margins: {float(wrong[0])}; must be 0, or >= 1e-100 and <= 1e100")
     return replace(problem, h=torch.where(problem.inequality, margins, 0.0))
 
 
 def with_offsets(problem: SvmProblem, offsets: Tensor, ratio: Tensor) -> SvmProblem:
     """Return the weighted SVM of Att-SVM with offsets (B, n) and ratios (B,)."""
-    check_array("offsets", offsets, problem.Z.shape[:2], torch.float64)
     if ratio.shape not in ((), (1,), (problem.B,)):
-        raise ValueError(f"ratio: shape {tuple(ratio.shape)}, must be one number, or (B,)")
+        raise ConfigError(f"ratio: shape {tuple(ratio.shape)}; must be one number, or (B,)")
     if not (ratio >= 0).all():
-        raise ValueError(f"ratio={ratio.tolist()}: must be >= 0, inf allowed")
+        raise ConfigError(f"ratio={ratio.tolist()}: must be >= 0, inf allowed")
     ratio = ratio.expand(problem.B)[:, None]
     rows = problem.inequality.reshape(problem.B, problem.n, -1)
     least = torch.where(rows.any(dim=2), offsets, torch.inf).amin(dim=1, keepdim=True)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from attnsvm import optimal_tokens, sample
-from attnsvm.svm import SvmStatus, single_token, solve_svm
+from attnsvm.svm import single_token, solve_svm
 from attnsvm.svm.reference import published_rank, solutions
 from attnsvm.verify import verify
 from tests.quick import quick
@@ -62,7 +62,7 @@ def test_published_rank():
     problem = single_token(X, Z, selected)
     solution = solutions(problem, "frobenius")
     assert [published_rank(item.W) for item in solution] == [2, 1]  # the second is infeasible
-    assert solution[1].status == SvmStatus.infeasible
+    assert solution[1].cvxpy_status == "infeasible"
 
 
 def test_rank_bound_bounds_the_numerical_rank():

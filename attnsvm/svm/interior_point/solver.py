@@ -47,11 +47,10 @@ def solve(problem: SvmProblem, norm: Norm) -> Candidate:
     index = (known & (margins.amin(dim=1) > 0)).nonzero()[:, 0]
     if index.numel():
         part = problem.take(index)
-        plain = least_norm(part.with_unit_rhs).W if part.small_rhs.any() else start.W[index]
         part, rows = part.first_rows(int(part.most_rows().max()))
         y = start.multipliers[index].gather(1, rows)
         near = followed(part, start.W[index], y, norm)
-        W[index], of_part = improved(part, *near, norm, plain)
+        W[index], of_part = improved(part, *near, norm)
         a[index] = torch.zeros_like(a[index]).scatter(1, rows, of_part)
     return Candidate(W, a, start.ray)
 
@@ -150,26 +149,19 @@ def decided(method: Method, problem: SvmProblem) -> Candidate:
     index = index[failed]
     if index.numel() and problem.N * problem.size[0] * problem.size[1] <= POLISHED:
         part = problem.take(index)
-        W[index], a[index] = improved(part, W[index], a[index], norm, W[index])
+        W[index], a[index] = improved(part, W[index], a[index], norm)
     return candidate
 
 
-def improved(
-    problem: SvmProblem, W: Tensor, a: Tensor, norm: Norm, plain: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Return the best W and multipliers; others are tried where the bracket is open.
-
-    `plain` (B, d, d) has positive margins.
-    """
-    W = problem.with_clear_margins(W, plain)
+def improved(problem: SvmProblem, W: Tensor, a: Tensor, norm: Norm) -> tuple[Tensor, Tensor]:
+    """Return the best W and multipliers; others are tried where the bracket is open."""
     upper, lower = bounds(problem, W, a, norm)
     left = (~(upper <= (1 + CONVERGED_GAP) * lower)).nonzero()[:, 0].tolist()
     for b in each("instance", left):
         at = slice(b, b + 1)
-        part, near = problem.take(at).to("cpu"), plain[at].cpu()
+        part = problem.take(at).to("cpu")
         best = Best(*(x[at].cpu() for x in (W, a, upper, lower)))
         for V, y in others(part, best.W, best.a, norm):
-            V = part.with_clear_margins(V, near)
             best = best.narrowed(V, y, *bounds(part, V, y, norm))
             if best.met(CONVERGED_GAP):
                 break
