@@ -32,29 +32,26 @@ def test_values_are_those_of_the_definition(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_steepest_direction_attains_the_dual_norm(name):
-    """<M, V> <= norm(V) dual(M) for all V, with equality at the steepest direction."""
-    M, V, arguments = normal(40, 6, 6), normal(40, 6, 6, seed=1), norm_of(name)
+    """<M, V> <= norm(V) dual(M) for all V, with equality at the steepest direction.
+
+    The spread bounds the norm, and is attained but for A+B, of which it is only a bound.
+    """
+    M, V, arguments = normal(40, 4, 4), normal(40, 4, 4, seed=1), norm_of(name)
+    corner = torch.zeros(1, 4, 4).double()
+    corner[..., 0, 0] = 1.0
+    V = torch.cat([V, torch.ones(1, 4, 4), torch.eye(4)[None], corner])
     for norm in (arguments, arguments.dual):
         best = norm.steepest(M)
         inner = (M * best).sum((-2, -1))
         torch.testing.assert_close(norm.value(best), torch.ones(40).double(), rtol=1e-12, atol=0)
         torch.testing.assert_close(inner, norm.dual.value(M), rtol=1e-12, atol=0)
-        assert ((M * V).sum((-2, -1)) <= norm.value(V) * norm.dual.value(M) * (1 + 1e-12)).all()
-        assert (norm.value(V) <= norm.spread(6) * V.norm(dim=(1, 2)) * (1 + 1e-12)).all()
+        pairings = torch.einsum("bij,cij->bc", M, V)
+        bound = norm.dual.value(M)[:, None] * norm.value(V)
+        assert (pairings <= bound * (1 + 1e-12)).all()
         assert not norm.steepest(0 * M).any()
-
-
-@pytest.mark.parametrize("name", NAMES[:-1])  # of the last one it is only a bound
-def test_the_spread_bounds_the_norm_and_is_attained(name):
-    norm = norm_of(name)
-    W = torch.cat([normal(50, 4, 4), torch.ones(1, 4, 4).double(), torch.eye(4).double()[None]])
-    ratio = norm.value(W) / torch.linalg.matrix_norm(W)
-    corner = torch.zeros(4, 4).double()
-    corner[0, 0] = 1.0
-    assert norm.value(corner) <= norm.spread(4) * (1 + 1e-12)
-    assert (ratio <= norm.spread(4) * (1 + 1e-12)).all()
-    attained = max(float(ratio.max()), float(norm.value(corner)))
-    assert attained == pytest.approx(norm.spread(4), rel=1e-12)
+        largest = (norm.value(V) / V.norm(dim=(1, 2))).amax() / norm.spread(4)
+        assert largest <= 1 + 1e-12
+        assert "+" in name or largest >= 1 - 1e-12
 
 
 NONE = "l0.5 l2 schatten1 linf l l1e3 l101 L1 spectral+foo max+ +max a+b+c max+max+max"
@@ -65,20 +62,18 @@ WRONG = [2, 2.0, None, True, float("nan"), b"l1", ["l1"], ("l1",), {"l1": 1}, En
 def test_what_is_no_norm_is_refused(name):
     """Also by every function that takes a norm."""
     shown = name if isinstance(name, str) else repr(name)
-    message = rf"norm={re.escape(shown)}: (did you mean \w+\? )?must be frobenius .* A\+B"
-    with pytest.raises(ConfigError, match=message):
-        norm_of(name)
     batch = attnsvm.sample(n=2, T=3, d=3, trials=1)
-    tokens, attended = torch.zeros(1, 2).long(), torch.eye(3)[:1].bool().expand(1, 2, 3)
-    logs, inputs = torch.zeros(1, 2, 3).double(), (batch.X, batch.Z)
-    for function, arguments in (
-        (attnsvm.solve_svm, (*inputs, tokens)),
-        (attnsvm.solve_gen_svm, (*inputs, attended, logs)),
-        (attnsvm.solve_least_norm, (batch.X, torch.ones(1, 2))),
-        (attnsvm.in_cone, (batch, tokens, 10.0)),
+    inputs, tokens = (batch.X, batch.Z), torch.zeros(1, 2).long()
+    for function, *arguments in (
+        (norm_of,),
+        (attnsvm.solve_svm, *inputs, tokens),
+        (attnsvm.solve_gen_svm, *inputs, batch.mask, 0 * batch.X[..., 0]),
+        (attnsvm.solve_least_norm, batch.X, 1.0),
+        (attnsvm.in_cone, batch, tokens, 10.0),
     ):
-        with pytest.raises(ConfigError, match=message):
-            function(*arguments, norm=name)
+        key = "name" if function is norm_of else "norm"
+        with pytest.raises(ConfigError, match=rf"norm={re.escape(shown)}: .*must be frobenius"):
+            function(*arguments, **{key: name})
 
 
 @pytest.mark.parametrize("p", [0.5, 0, -1, float("nan"), "3", None])

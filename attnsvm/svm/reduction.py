@@ -101,34 +101,28 @@ def to_given(verdict: Verdict[Tensor], units: Units) -> Verdict[Tensor]:
     [0, inf]. The instance is then `undecided`, unless a ray proves it infeasible. A ray that
     float64 cannot represent proves nothing.
     """
-    proof, bounds = verdict.certificate, (verdict.certificate.upper, verdict.certificate.lower)
-    parts = [verdict.W.flatten(1), verdict.sigma, *(bound[:, None] for bound in bounds)]
-    canonical, sizes = torch.cat(parts, 1), [part.shape[1] for part in parts]
-    original = times_power(canonical, -units.W)
-    multipliers = times_power(proof.multipliers, units.rows)
-    exact, back = units.exact, times_power(original, units.W)
-    for x, y in zip(torch.split(canonical, sizes, 1), torch.split(back, sizes, 1), strict=True):
-        exact = exact & _same(x, y, EPS)
-    exact &= _same(proof.multipliers, times_power(multipliers, -units.rows), 0.0)
-    ray, ray_exact = _ray(proof.ray, units.rows)
-    parts = [part.contiguous() for part in torch.split(original, sizes, 1)]
-    kept = {"W": parts[0].view(verdict.W.shape), "sigma": parts[1]}
-    kept |= {"upper": parts[2][:, 0], "lower": parts[3][:, 0]}
-    kept |= {"multipliers": multipliers, "gap": proof.gap, "kappa": verdict.kappa}
-    kept |= {"rank": verdict.rank, "rank_bound": verdict.rank_bound}
+    proof = verdict.certificate
+    canonical = {"W": verdict.W, "sigma": verdict.sigma, "multipliers": proof.multipliers}
+    canonical |= {"upper": proof.upper, "lower": proof.lower}
+    exponents = dict.fromkeys(canonical, -units.W) | {"multipliers": units.rows}
+    kept = {name: times_power(x, exponents[name]) for name, x in canonical.items()}
+    exact = units.exact
+    for name, x in canonical.items():
+        back = times_power(kept[name], -exponents[name])
+        exact = exact & _same(x, back, 0.0 if name == "multipliers" else EPS)
     if not exact.all():
+        kept |= {"gap": proof.gap, "kappa": verdict.kappa}
+        kept |= {"rank": verdict.rank, "rank_bound": verdict.rank_bound}
         kept = {n: torch.where(_like(exact, x), x, UNPROVED[n]) for n, x in kept.items()}
-    of_proof = {name: kept.pop(name) for name in ("multipliers", "upper", "lower", "gap")}
+    ray, ray_exact = _ray(proof.ray, units.rows)
+    kept["ray"] = torch.where(ray_exact[:, None], ray, torch.nan)
+    kept["ray_ratio"] = torch.where(ray_exact, proof.ray_ratio, 0.0)
+    of_proof = {name: kept.pop(name) for name in [*kept] if hasattr(proof, name)}
     is_proved = {True: ray_exact.tolist(), False: exact.tolist()}
     return replace(
         verdict,
         **kept,
-        certificate=replace(
-            proof,
-            **of_proof,
-            ray=torch.where(ray_exact[:, None], ray, torch.nan),
-            ray_ratio=torch.where(ray_exact, proof.ray_ratio, 0.0),
-        ),
+        certificate=replace(proof, **of_proof),
         status=tuple(
             status if is_proved[status == "infeasible"][b] else SvmStatus.undecided
             for b, status in enumerate(verdict.statuses)

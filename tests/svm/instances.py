@@ -1,17 +1,10 @@
 """Seeded instances for the SVM tests."""
 
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from attnsvm import optimal_tokens, sample
-from attnsvm.norm import norm_of
-from attnsvm.svm import SvmProblem
-from attnsvm.svm.certificate import certify
-from attnsvm.svm.interior_point import constraint_generation
-from attnsvm.svm.solution import Verdict
 from attnsvm.svm.tolerances import RANK_TOLERANCE
 from attnsvm.verify import StoredSvm
 
@@ -28,13 +21,6 @@ def gaussian(n: int, T: int, d: int, B: int, seed: int) -> tuple[Tensor, Tensor,
     X = torch.randn(B, n, T, d, generator=generator, dtype=torch.float64)
     Z = torch.randn(B, n, d, generator=generator, dtype=torch.float64)
     return X, Z, torch.zeros(B, n, dtype=torch.int64)
-
-
-def generated(problem: SvmProblem, norm: Any) -> Verdict:
-    """Return what constraint generation proves, however small the problem."""
-    with np.errstate(all="ignore"):
-        candidate = constraint_generation(problem, norm_of(norm))
-        return certify(problem, candidate, norm, 1e-9, 1e-6)
 
 
 def stored_svms(solution, X, Z, selected, mask=None, rank_tolerance=RANK_TOLERANCE, **right_sides):
