@@ -42,18 +42,14 @@ def exact_gradients(Q, K, V, R):
     return q * K, q.T * Q, s.T * R
 
 
-def error(gradients, wanted):
-    """Return the largest || found - wanted || / || wanted || of several arrays."""
-    pairs = zip(gradients, wanted, strict=True)
-    return max(float(norm(matrix(x.double().tolist()) - y) / norm(y)) for x, y in pairs)
-
-
 def error_of(function, *tensors):
-    """Return the relative error of the gradients in q, k and v, given q, k, v and r."""
-    q, k, v, r = (x.detach().requires_grad_() for x in tensors)
-    gradients = grad(function(q, k, v, scale=1.0), (q, k, v), r)
+    """Return the largest relative error of the gradients in q, k and v, of q, k, v and r."""
+    *inputs, r = (x.detach().requires_grad_() for x in tensors)
+    gradients = grad(function(*inputs, scale=1.0), inputs, r)
     with mp.workdps(40):
-        return error(gradients, exact_gradients(*(matrix(x.double().tolist()) for x in tensors)))
+        expected = exact_gradients(*(matrix(x.double().tolist()) for x in tensors))
+        pairs = zip(gradients, expected, strict=True)
+        return max(float(norm(matrix(x.double().tolist()) - y) / norm(y)) for x, y in pairs)
 
 
 def instance(missing, dtype, seed, near=False):
@@ -115,24 +111,14 @@ def drawn(seed):
         normal(*batch, *shape, seed=seed + at).to(dtype).requires_grad_()
         for at, shape in enumerate([(L, E), (S, E), (S, Ev)])
     ]
-    bias = normal(L, S, seed=seed + 3).to(dtype)
-    kind = choice(["", "causal", "lower", "upper", "bool", "none", "float", "inf", "row"])
-    if kind == "lower" and L > S:
-        kind = "upper"  # torch warns of rows without a key
-    whole = torch.ones(L, S).bool()
-    masks = {
-        "lower": whole.tril(S - L),
-        "upper": whole.tril(),
-        "bool": bias > -0.5,
-        "none": ~whole,
-        "float": bias,
-        "inf": bias.masked_fill(bias > 0.5, -math.inf),
-        "row": whole[:1],
-    }
-    biases = {"lower": causal_lower_right, "upper": causal_upper_left}
-    mask = biases[kind](L, S) if kind in biases else masks.get(kind)
-    options = {"is_causal": kind == "causal", "scale": choice([None, 1.0, -0.7, 0.0, 2.5])}
-    return tensors, (mask, masks.get(kind)), options
+    whole, bias = torch.ones(L, S).bool(), normal(L, S, seed=seed + 3).to(dtype)
+    masks = [bias > -0.5, ~whole, bias, bias.masked_fill(bias > 0.5, -math.inf), whole[:1], None]
+    pairs = [(mask, mask) for mask in masks] + [(causal_upper_left(L, S), whole.tril())]
+    if L <= S:  # else torch warns of rows without a key
+        pairs += [(causal_lower_right(L, S), whole.tril(S - L))]
+    mask = choice(pairs)
+    causal = mask[0] is None and choice([True, False])
+    return tensors, mask, {"is_causal": causal, "scale": choice([None, 1.0, -0.7, 0.0, 2.5])}
 
 
 @pytest.mark.parametrize("seed", quick(*range(0, 2000, 8), count=50))
@@ -183,16 +169,13 @@ def test_small_entries_beside_large_ones_count(big, small):
 def test_keys_and_queries_that_are_not_finite_give_what_torch_gives():
     """A key of inf with logit -inf gets no attention; inf - inf and a logit of inf give NaN."""
     values = [-math.inf, -2.0, 1.0, math.inf, math.nan]
-    ends = torch.tensor([[x, y] for x in values for y in values], dtype=DOUBLE)
+    ends = torch.tensor([*product(values, values)], dtype=DOUBLE)
     v = normal(4, 3, seed=0)
-    for rows in ends, normal(5, 2, seed=1):
-        for end in ends:
-            k = torch.cat([end[None], normal(3, 2, seed=2)])
-            for keys in (k, end.expand(4, 2)):
-                with sdpa_kernel(SDPBackend.MATH):
-                    theirs = THEIRS(rows, keys, v, scale=1.0)
-                ours = attention(rows, keys, v, scale=1.0)
-                torch.testing.assert_close(ours, theirs, equal_nan=True)
+    keys = torch.cat([ends[:, None], normal(3, 2, seed=2).expand(25, 3, 2)], 1)
+    for rows, k in product((ends, normal(5, 2, seed=1)), (keys, ends[:, None].expand(25, 4, 2))):
+        with sdpa_kernel(SDPBackend.MATH):
+            theirs = THEIRS(rows, k, v, scale=1.0)
+        torch.testing.assert_close(attention(rows, k, v, scale=1.0), theirs, equal_nan=True)
     q, k = torch.tensor([[-1.0, 0.5]]), torch.tensor([[math.inf, 1.0], [1.0, 1.0], [0.5, 2.0]])
     assert attention(q, k, v[:3].float()).isfinite().all()
 

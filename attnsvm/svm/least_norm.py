@@ -104,7 +104,7 @@ def _rows(
     axes = [Inputs(name, array, 3 - factors).axes for array in arrays]
     N = axes[0][0]
     D, *rest = (inputs.real(name, x, N, *of_x[1:]) for x, of_x in zip(arrays, axes, strict=True))
-    Z, shape = (rest[0], None) if factors else (D.new_ones(len(D), N, 1), axes[0][1:])
+    Z, shape = (rest[0], None) if factors else (D.new_ones(len(D), N, 1), (axes[0][1], axes[0][2]))
     h = inputs.number(right, b)
     h = h.expand(D.shape[:2]) if h.ndim == 0 else inputs.real(right, h, N)
     size = h[h != 0].abs()
