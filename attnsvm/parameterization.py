@@ -117,8 +117,8 @@ class Parameterization(ABC):
         bound = (scale if kind == "small" else 1.0) / math.sqrt(d)
         return tuple(V.mul_(2).sub_(1).mul_(bound).to(seeds.device) for V in variables)
 
-    def given(self, variables: Tensor | Variables, B: int, d: int) -> Variables:
-        """Return copies of given initial variables; without axis B, all instances get the same.
+    def copied(self, variables: Tensor | Variables, B: int, d: int) -> Variables:
+        """Return copies of initial variables; without axis B, all instances get the same.
 
         Raises
         ------

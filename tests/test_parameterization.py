@@ -24,12 +24,11 @@ def test_zero_factors_can_still_move():
     assert K.std().item() == pytest.approx(0.1, rel=0.05)
 
 
-def test_given_weights_are_copied_and_shared():
-    K0, Q0 = torch.eye(D).double(), torch.zeros(B, D, D).double()
-    K, Q = KQ().given((K0, Q0), B, D)
-    K[0, 0, 0] = 7
-    assert K.shape == Q.shape == (B, D, D)
-    assert K[1, 0, 0] == K0[0, 0] == 1
+def test_given_weights_are_shared_copies():
+    start = torch.eye(D).double(), torch.zeros(B, D, D).double()
+    K, Q = KQ().copied(start, B, D)
+    assert K.equal(start[0].expand(B, D, D))
+    assert Q.data_ptr() != start[1].data_ptr()
 
 
 @pytest.mark.parametrize(
@@ -45,4 +44,4 @@ def test_given_weights_are_copied_and_shared():
 )
 def test_bad_initial_weights_are_named(rule, init, message):
     with pytest.raises(ConfigError, match=message):
-        rule.given(init, B, D)
+        rule.copied(init, B, D)

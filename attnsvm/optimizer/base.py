@@ -80,7 +80,7 @@ class Optimizer(ABC):
         """
 
 
-class OfLinearHead(Optimizer):
+class LinearHeadOptimizer(Optimizer):
     """An optimizer that needs what is known with a linear head that is not trained.
 
     With a loss that decreases, L* = mean_i l(max_t gamma_it) is the infimum of the risk, approached

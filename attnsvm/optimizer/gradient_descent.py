@@ -20,7 +20,7 @@ from attnsvm.optimizer.base import (
     TINY,
     Direction,
     FirstOrder,
-    OfLinearHead,
+    LinearHeadOptimizer,
     Rule,
     Step,
     Velocity,
@@ -92,7 +92,7 @@ class Momentum(Descent, options=schema.MomentumConfig):
         return step.variables
 
 
-class Polyak(OfLinearHead, Descent, options=schema.PolyakConfig):
+class Polyak(LinearHeadOptimizer, Descent, options=schema.PolyakConfig):
     """V <- V - eta (L - L*) / ||grad||^2 grad, L* = mean_i l(max_t gamma_it).
 
     With the linear head u_i = sum_t s_it gamma_it, so L - L* is a sum without cancellation

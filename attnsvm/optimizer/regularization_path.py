@@ -9,12 +9,12 @@ from torch import Tensor
 
 from attnsvm.config import optimizer as schema
 from attnsvm.nn.risk import Forward, Risk
-from attnsvm.optimizer.base import OfLinearHead, Report, Visit
+from attnsvm.optimizer.base import LinearHeadOptimizer, Report, Visit
 from attnsvm.optimizer.lbfgs import minimise
 from attnsvm.parameterization import Variables, flat, unflat
 
 
-class RegularizationPath(OfLinearHead, options=schema.RegularizationPathConfig):
+class RegularizationPath(LinearHeadOptimizer, options=schema.RegularizationPathConfig):
     """W_R = argmin_{||W||_F <= R} L(W), or the factors with (||K||_F^2 + ||Q||_F^2) / 2 <= R.
 
     As R grows, W_R / R tends to the direction of the Frobenius attention SVM and K_R Q_R^T / R to

@@ -8,7 +8,7 @@ from torch import Tensor
 from attnsvm.config import ConfigError
 from attnsvm.config import optimizer as schema
 from attnsvm.nn.risk import Risk
-from attnsvm.optimizer.base import OfLinearHead, Step, norm
+from attnsvm.optimizer.base import LinearHeadOptimizer, Step, norm
 from attnsvm.optimizer.gradient_descent import Descent
 from attnsvm.parameterization import KQ, Variables, W
 from attnsvm.problem import ProblemBatch
@@ -20,7 +20,7 @@ LONGEST = 1e100
 """Largest multiple of the gradient's part in a step; reached where it moves no logit."""
 
 
-class SafeGD(OfLinearHead, Descent, options=schema.SafeGDConfig):
+class SafeGD(LinearHeadOptimizer, Descent, options=schema.SafeGDConfig):
     """V <- V - eta grad with eta = lr / M, M a bound of the curvature along the step.
 
     Gradient descent with a fixed step eta <= 1/M, M a bound of the curvature everywhere, lowers the

@@ -42,8 +42,8 @@ Polynomial = tuple[float, float, float]
 PUBLISHED: dict[str, list[Polynomial]] = {"exact": []}
 """The polynomials of Muon's Newton-Schulz steps, by `polynomial`; the last one is repeated."""
 for _row in rows(Path(__file__).with_name("polynomials.csv")):
-    _one = float(_row["a"]), float(_row["b"]), float(_row["c"])
-    PUBLISHED.setdefault(_row["name"], []).append(_one)
+    _polynomial = float(_row["a"]), float(_row["b"]), float(_row["c"])
+    PUBLISHED.setdefault(_row["name"], []).append(_polynomial)
 
 
 MAX, L1, SPECTRAL, NUCLEAR, MUON, HYBRID = range(1, 7)

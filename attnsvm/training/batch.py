@@ -96,7 +96,7 @@ def train(
     stepper.check_loss(risk.loss)
     start = None
     if init is not None and not isinstance(init, str):
-        start = tuple(V.to(batch.X.device) for V in rule.given(init, batch.B, batch.d))
+        start = tuple(V.to(batch.X.device) for V in rule.copied(init, batch.B, batch.d))
     with torch.no_grad(), own_settings() as threads:
         if batch.B == 1:  # torch rounds it differently, which overshooting steps amplify
             both = torch.zeros(2, dtype=torch.int64, device=batch.X.device)

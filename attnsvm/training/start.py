@@ -147,7 +147,7 @@ def _file(risk: Risk, optimizer: Optimizer) -> Variables:
     assert optimizer.init_path is not None  # as checked by the schema
     arrays = _of_instances(optimizer.init_path, rule.NAMES, 2, batch)
     weights = tuple(real(name, V) for name, V in zip(rule.NAMES, arrays, strict=True))
-    return tuple(V.to(batch.X.device) for V in rule.given(weights, batch.B, batch.d))
+    return tuple(V.to(batch.X.device) for V in rule.copied(weights, batch.B, batch.d))
 
 
 def _balanced(risk: Risk, optimizer: Optimizer) -> Variables:

@@ -37,24 +37,19 @@ def test_factors_are_orthonormal_and_multiply_to_the_matrix(p, q):
     torch.testing.assert_close(sigma, torch.linalg.svdvals(A), rtol=1e-12, atol=0)
 
 
-def test_the_svd_of_a_diagonal_matrix_is_exact():
-    d = torch.tensor([[2.0, -7.0, 0.5, 3.0], [1.0, 1.0, 0.0, -1.0]], dtype=torch.float64)
+def test_diagonal_matrices_are_exact_and_ranks_are_seen():
+    d = torch.tensor([[2.0, -7.0, 0.5, 3.0], [1.0, 1.0, 0.0, -1.0], [0.0] * 4], dtype=torch.float64)
     U, sigma, V = svd(torch.diag_embed(d))
     assert sigma.equal(d.abs().sort(dim=1, descending=True).values)
     assert product(U, sigma, V).equal(torch.diag_embed(d))
     assert set(V.unique().tolist()) <= {-1.0, 0.0, 1.0}
-
-
-def test_rank_one_and_zero():
+    assert_orthonormal(V)
+    assert not U[2].any()
     u, v = draw(9, 7, 1), draw(9, 5, 1, seed=1)
     U, sigma, V = svd(u @ v.mT)
     torch.testing.assert_close(sigma[:, 0], u.norm(dim=(1, 2)) * v.norm(dim=(1, 2)))
     assert (sigma[:, 1:] <= 1e-14 * sigma[:, :1]).all()
     torch.testing.assert_close(product(U, sigma, V), u @ v.mT)
-    U, sigma, V = svd(torch.zeros(3, 4, 4, dtype=torch.float64))
-    assert not sigma.any()
-    assert not U.any()
-    assert_orthonormal(V)
 
 
 def test_vectors_of_tiny_singular_values_are_accurate():

@@ -29,9 +29,11 @@ STEPPERS = quick(
     *(("steepest", {"norm": norm, "beta": beta}) for norm in NORMS for beta in (0.0, 0.8)),
     ("muon", {"newton_schulz_steps": 2, "beta": 0.0}),
     ("muon", {"polynomial": "exact"}),
-    ("sign_gd", {}),
+    ("sign_gd", {"weight_decay": 0.5}),
+    ("steepest", {"norm": "spectral+max", "beta": 0.9}),
     ("momentum", {"beta": 0.7, "nesterov": True}),
     ("normalized_gd", {"batch": 1, "weight_decay": 0.5}),
+    ("normalized_gd", {}),
     count=3,
 )
 
@@ -100,109 +102,68 @@ def test_a_step_is_that_of_torch(head, parameterization, m, loss):
             assert_same(batch, parameterization, optimizer, loss, **options)
 
 
-@RULES
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"ridge": 0.0},
-        {"ridge": 1e-3},
-        *(
-            pytest.param({"optimizer": "steepest", "norm": norm, "beta": 0.8}, marks=FULL)
-            for norm in NORMS
-        ),
-    ],
-)
-@pytest.mark.parametrize(("n", "T", "d"), [(1, 1, 2), (1, 5, 2), (9, 6, 4), (3, 5, 7), (5, 4, 20)])
-def test_steps_at_odd_sizes(n, T, d, options, parameterization, m):
-    """More queries than dimensions; more dimensions than tokens, which is training in the span."""
-    batch = sample(head="relu", n=n, T=T, d=d, trials=9)
-    steps = {"m": m, "steps": 2, "lr": 0.05, "record_every": 1, "tolerance": 1e-11}
-    for instances in (batch, ragged(batch)):
-        assert_same(instances, parameterization, **steps, **options)
-
-
-def test_many_steps_of_w_are_those_of_torch():
-    kernel, loop = assert_same(sample(**SHAPE), steps=500, record_every=50, tolerance=5e-10)
-    torch.testing.assert_close(kernel.loss, loop.loss, rtol=1e-10, atol=1e-14)
-    batch = sample("token_graph", T=2, trials=9)
-    path, _ = assert_same(batch, steps=300, loss="log", tolerance=5e-10)
-    assert_same(batch, init=path.W, loss="log", gradient="direct", steps=1)  # not the exact one
-
-
-@RULES
-@pytest.mark.parametrize("steps", [0, 100, 600])
-def test_a_step_of_next_tokens_is_that_of_torch(steps, parameterization, m):
-    """Until attention underflows; one sample has its label alone; (K, Q) go by their product."""
+def next_tokens():
+    """One sample has its label alone; (K, Q) go by their product."""
     batch = sample("token_graph", n=12, T=4, K=4, d=4, trials=11)
     labels, v = batch.head_parameters["v"], batch.head_parameters["v"][:, 1]
     X, mask = batch.X.clone(), ragged(batch).mask | (batch.scores() > 0.5)
     X[:, 1], labels[:, 1] = v[:, None], v
-    batch = dataclasses.replace(batch, X=X, mask=mask)
-    path = train(batch, parameterization, "normalized_gd", "log", m=m, steps=steps)
-    far = 50.0 if steps == 600 and path.K is None else 1.0
-    step = {"init": weights(path, far), "steps": 1, "lr": 1.0, "m": m, "tolerance": 1e-11}
-    for name in ("gd", "normalized_gd"):
-        assert_same(batch, parameterization, name, "log", **step)
+    return dataclasses.replace(batch, X=X, mask=mask)
 
 
-@RULES
-def test_samples_without_a_gradient_hide_no_others(parameterization, m):
+def one_without_a_query():
     """The attention of the second sample underflows; momentum would keep a wrong scale."""
     batch = sample("token_graph", n=2, T=60, K=8, d=8, trials=9)
-    batch = dataclasses.replace(batch, Z=batch.Z * torch.tensor([[0.0], [1.0]]))
-    path = train(batch, parameterization, "normalized_gd", "log", m=m, steps=200)
-    steps = {"norm": "frobenius", "init": weights(path, 1e3), "steps": 2, "lr": 0.3, "m": m}
-    for beta in (0.0, 0.9):
-        moved, _ = assert_same(batch, parameterization, "steepest", "log", beta=beta, **steps)
+    return dataclasses.replace(batch, Z=batch.Z * torch.tensor([[0.0], [1.0]]))
+
+
+LABELS = [
+    *((next_tokens, name, {"lr": 1.0}, 0, 1.0) for name in ("gd", "normalized_gd")),
+    *((next_tokens, name, {"lr": 1.0}, 600, 50.0) for name in ("gd", "normalized_gd")),
+    (next_tokens, "gd", {"steps": 5}, 200, -1.0),  # labels with hardly any attention
+    *((one_without_a_query, "steepest", {"beta": beta}, 200, 1e3) for beta in (0.0, 0.9)),
+]
+
+
+@RULES
+@pytest.mark.parametrize(("draw", "name", "options", "before", "far"), LABELS)
+def test_steps_of_labels_are_those_of_torch(draw, name, options, before, far, parameterization, m):
+    """From the start until attention underflows."""
+    batch = draw()
+    path = train(batch, parameterization, "normalized_gd", "log", m=m, steps=before)
+    far = 1.0 if draw is next_tokens and path.K is not None else far
+    step = {"init": weights(path, far), "steps": 2, "m": m, "lr": 0.3, "tolerance": 1e-11}
+    moved, _ = assert_same(batch, parameterization, name, "log", **step | options)
+    if name == "steepest":
         assert (moved.W != moved.snapshots[:, 0]).flatten(1).any(1).all()
-
-
-def test_a_label_with_hardly_any_attention_depends_on_no_neighbour():
-    batch = sample("token_graph", n=12, K=5, d=6, trials=9)
-    init, X = -2 * train(batch, loss="log", steps=200).W, batch.X.clone()
-    kernel, _ = assert_same(batch, "w", "gd", "log", init=init, steps=5, tolerance=1e-11)
-    X[8] /= 2  # whose scores are not 0 and 1
-    other = train(dataclasses.replace(batch, X=X), "w", "gd", "log", init=init, steps=5)
-    torch.testing.assert_close(other.W[:8], kernel.W[:8], rtol=1e-11, atol=1e-11)
+    if parameterization == "w":  # not the exact gradient
+        assert_same(batch, loss="log", gradient="direct", steps=1)
 
 
 @RULES
-def test_copies_of_a_token_have_no_gradient(parameterization, m):
-    batch = sample(n=2, T=2, d=3, trials=19)
-    batch.X[9:12, :, 1] = batch.X[9:12, :, 0]
-    path = train(batch, parameterization, "gd", m=m, steps=2000, lr=0.5, record_every=2000)
-    assert path.finite_optimum.nonzero()[:, 0].tolist() == [9, 10, 11]
-    assert (path.direction_error[9:12] == 0).all()
-
-
-@RULES
-@pytest.mark.parametrize("ridge", [1e-2, pytest.param(0.0, marks=FULL)])
+@pytest.mark.parametrize("shape", quick((3, 4, 5), (9, 6, 4), (3, 5, 7), (5, 4, 20), (2, 1, 2)))
 @pytest.mark.parametrize("stepper", STEPPERS)
-def test_a_few_steps_are_those_of_torch(stepper, ridge, parameterization, m):
-    name, fields = stepper
-    options = {"m": m, "ridge": ridge, "steps": 4, "record_every": 1, "lr": 0.05}
-    batch = ragged(sample(**SHAPE))
-    assert_same(batch, parameterization, name, tolerance=1e-11, **options, **fields)
+def test_steps_of_every_rule_are_those_of_torch(stepper, shape, parameterization, m):
+    """With more queries than dimensions, in the span of the tokens, and without a gradient.
 
-
-@pytest.mark.parametrize(
-    ("norm", "options"),
-    [
-        *((norm, {"steps": 1, "lr": 1e3}) for norm in NORMS),
-        ("frobenius", {"beta": 0.9, "steps": 50, "record_every": 10}),
-    ],
-)
-def test_a_late_step_in_a_norm_is_that_of_torch(norm, options):
-    """Where gradients and momenta underflow; whole paths differ, as steps overshoot."""
-    batch = sample(**SHAPE)
-    batch.X[4] = batch.X[4, :, :1]  # no gradient
-    late = 3e3 * train(batch, optimizer="steepest", norm=norm, steps=300).W
-    kernel, _ = assert_same(
-        batch, optimizer="steepest", norm=norm, init=late, tolerance=1e-11, **options
-    )
+    And where gradients and momenta underflow; whole paths differ there, as steps overshoot.
+    """
+    (name, fields), (n, T, d) = stepper, shape
+    batch = ragged(sample(head="relu", n=n, T=T, d=d, trials=11, seed=20))
+    batch.X[4] = batch.X[4, :, :1]
+    if "+" in fields.get("norm", "") and parameterization == "kq":
+        pytest.skip("only W has a bias")
+    options = {"m": m, "tolerance": 1e-11, **fields}
+    for ridge in (0.0, 1e-2):
+        steps = {"steps": 4 if d == 5 else 2, "record_every": 1, "lr": 0.05}
+        assert_same(batch, parameterization, name, ridge=ridge, **steps, **options)
+    if name != "steepest" or parameterization == "kq" or d != 5:
+        return
+    late = 3e3 * train(batch, optimizer=name, steps=300, **fields).W
+    kernel, _ = assert_same(batch, optimizer=name, init=late, steps=1, lr=1e3, **options)
     moved = (kernel.W - late).norm(dim=(1, 2))
     assert moved[4] == 0
-    assert (moved > 0.1).sum() == 10
+    assert (moved > 0.1).sum() >= 8
 
 
 class Slower(type(named("optimizer", "gd"))):

@@ -1,7 +1,6 @@
 """Initial weights: from a file, at an angle to an SVM, balanced, aligned with the gradient."""
 
 import itertools
-import math
 
 import numpy as np
 import pytest
@@ -38,7 +37,7 @@ CONES = [
 
 
 @pytest.mark.parametrize(("rule", "optimizer", "norm", "angle"), CONES)
-def test_a_cone_start_has_its_angle_and_norm(rule, optimizer, norm, angle):
+def test_a_cone_start_has_its_angle_norm_and_rank(rule, optimizer, norm, angle):
     batch = sample(**SHAPE)
     options = {"init": "cone", "init_angle": angle, "init_scale": 3.0}
     path = train(batch, rule, optimizer, **options, **START)
@@ -48,14 +47,9 @@ def test_a_cone_start_has_its_angle_and_norm(rule, optimizer, norm, angle):
     torch.testing.assert_close(path.W.norm(dim=(1, 2)), torch.full_like(expected, 3.0))
     if rule == "kq":
         torch.testing.assert_close(path.K.mT @ path.K, path.Q.mT @ path.Q, rtol=0, atol=1e-13)
-
-
-def test_a_low_rank_cone_has_the_rank():
-    batch = sample(**SHAPE)
-    path = train(batch, "kq", m=2, init="cone", **START)
-    path = path[~path.diverged]
-    assert len(path) > 1
-    assert (torch.linalg.matrix_rank(path.W, rtol=1e-10) == 2).all()
+        low = train(batch, rule, m=2, init="cone", **START)
+        assert low.diverged.sum() < 4
+        assert (torch.linalg.matrix_rank(low[~low.diverged].W, rtol=1e-10) == 2).all()
 
 
 @pytest.mark.parametrize(
@@ -172,8 +166,6 @@ def test_tokens_of_a_file_or_the_runner_up_are_the_axis_of_the_cone(tmp_path):
     [
         ({"W0": np.zeros((2, 6, 6))}, r"W0: shape \(2, 6, 6\); must be 2 axes, or one more in"),
         ({"W0": np.zeros((1, 6, 6)), "seeds": [0]}, "seeds: must hold 1"),
-        ({"W0": np.zeros((6, 5))}, "init W0: shape"),
-        ({"W0": np.full((6, 6), math.nan)}, "init W0: nan"),
         ({"W0": np.zeros((6, 6), dtype=complex)}, "W0: must be an array of real numbers"),
         ({"tokens": [0, 1, 2]}, "tokens: int64, 3 an instance; must be 4 whole"),
         ({"tokens": [0, 1, 2, 5]}, "tokens: must be admissible, >= 0 and < T=5"),

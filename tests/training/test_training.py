@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Generator
 
+from attnsvm import Transformer, train_layers
 from attnsvm.config import ConfigError
 from attnsvm.config.instantiate import named
 from attnsvm.data import sample
@@ -114,21 +115,18 @@ def test_divergence_is_a_status_of_its_instance():
     assert path.W[:2].equal(calm.W)
 
 
-def test_snapshots_cover_first_and_last_step():
-    path = train(sample(**SMALL), "kq", m=2, steps=25, record_every=10)
-    assert path.steps.tolist() == [0, 10, 20, 25]
-    assert path.softmax.shape == (6, 4, 3, 4)
-    torch.testing.assert_close(path.W, path.K @ path.Q.mT, rtol=1e-14, atol=1e-15)
-    torch.testing.assert_close(path.log_softmax.exp(), path.softmax[:, -1], rtol=1e-14, atol=0)
-
-
-@pytest.mark.parametrize(
-    ("compiled", "reported"), [(True, [0, 100, 120]), (False, [0, 50, 100, 120])]
-)
-def test_progress_counts_the_steps(compiled, reported):
-    done = []
-    train(sample(**SMALL), steps=120, progress=done.append, compiled=compiled)
-    assert done == reported
+@pytest.mark.parametrize("layers", [0, 1])
+@pytest.mark.parametrize("compiled", [True, False])
+def test_progress_counts_the_steps_and_not_at_snapshots_only(compiled, layers):
+    done, options = [], {"steps": 230, "compiled": compiled}
+    if layers:
+        model = Transformer(layers=layers)
+        batch = sample(model=model, **SMALL)
+        train_layers(batch, model, record_every=230, progress=done.append, **options)
+    else:
+        train(sample(**SMALL), progress=done.append, **options)
+    assert done == sorted({0, *done, 230})
+    assert len(done) >= 3
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -20,22 +21,15 @@ def batch():
     return sample("sphere", n=6, T=8, d=10, trials=30)
 
 
-@pytest.mark.processors
-def test_chunks_are_the_whole(batch):
-    options = {"steps": 60, "record_every": 20, "compiled": False}
-    whole = train(batch, "kq", **options)
-    parts = list(train_chunks(batch, "kq", size=7, **options))
-    assert [part.start for part, _ in parts] == list(range(0, 30, 7))
-    for name in ("snapshots", "loss", "log_softmax", "direction_error", "finite_optimum"):
-        joined = torch.cat([getattr(path, name) for _, path in parts])
-        torch.testing.assert_close(joined, getattr(whole, name), rtol=1e-12, atol=1e-14)
-
-
-def test_chunks_fit_into_a_gibibyte(batch):
+def test_chunks_fit_into_a_gibibyte_and_are_all_instances(batch):
     size = chunk_size(batch, 101)
     assert 8 * size * 101 * (100 + 48) < 2**30
     assert size > 5000
-    assert [part.stop for part, _ in train_chunks(batch, steps=1)] == [30]
+    chunks = list(train_chunks(batch, "kq", size=7, steps=9))
+    ends = pairwise([0, 7, 14, 21, 28, 30])
+    assert [(part.start, part.stop) for part, _ in chunks] == list(ends)
+    whole = train(batch, "kq", steps=9).W
+    torch.testing.assert_close(torch.cat([path.W for _, path in chunks]), whole, rtol=0, atol=1e-13)
 
 
 @pytest.mark.processors

@@ -71,6 +71,32 @@ def exact_parts(net, weights):
     return [None if part is None else exact(part[0].numpy()) for part in parts]
 
 
+def assert_exact(net, weights, digits, tolerance):
+    """Check the directions of all gradients, and that of W by its adjoints, with its size."""
+    adjoints, layers = net.adjoints(weights), forward(net.model, weights, net.X)
+    with workdps(digits):
+        parts = exact_parts(net, weights)
+        of = dict(zip(("W", "V", "M1", "M2", "", "", "head_v"), parts, strict=True))
+        for name, gradient in adjoints.gradients.items():
+            for at in np.ndindex(of[name].shape[: max(of[name].ndim - 2, 0)]):
+                expected, ours = (
+                    derivatives(net.model, parts, of[name][at], digits),
+                    gradient[0][at],
+                )
+                if not expected.any():
+                    assert not ours.any()  # no hidden unit is active
+                    continue
+                bound = tolerance if name == "W" else min(tolerance, 1e-11)
+                assert direction_error(ours, expected) <= bound
+                if name == "W":
+                    P, scale = adjoints.P[:, at[0]], adjoints.P_exponent[:, at[0]]
+                    G, scale = (part[0, at[1]] for part in in_weights(P, scale, layers[at[0]].X))
+                    assert direction_error(G, expected) <= tolerance
+                    log_size = scale + G.norm().log()
+                    assert abs(log(exact_size(expected)) - mpf(log_size.item())) <= 1e-9
+    return adjoints
+
+
 def derivatives(model, parts, matrix, digits):
     """Return the gradient of the risk in one of the matrices in `parts`, by central differences."""
     eps = mpf(10) ** (-digits // 3)
@@ -114,33 +140,9 @@ NETWORKS = quick(
 @pytest.mark.parametrize("options", NETWORKS)
 def test_gradients_are_exact(options, norm):
     model = Transformer(**options)
-    layers = model.layers
-    net, weights = drawn(model, norm, seed=layers + norm)
-    adjoints, seen = net.adjoints(weights), forward(model, weights, net.X)
-    digits = 60 + int(1.5 * norm * layers)  # the gradient is not below e^(-2 norm layers)
-    with workdps(digits):
-        _, V, M1, M2, _, _, head = parts = exact_parts(net, weights)
-        for at, layer in enumerate(seen):
-            G, scale = in_weights(adjoints.P[:, at], adjoints.P_exponent[:, at], layer.X)
-            for h in range(model.heads):
-                expected = derivatives(model, parts, parts[0][at, h], digits)
-                size = exact_size(expected)
-                assert size > 0
-                assert direction_error(adjoints.gradients["W"][0, at, h], expected) <= 1e-9
-                assert direction_error(G[0, h], expected) <= 1e-9
-                log_size = scale[0, h] + G[0, h].norm().log()
-                assert abs(log(size) - mpf(log_size.item())) <= 1e-9
-        if model.trained != "all":
-            return
-        matrices = {"V": V, "M1": M1, "M2": M2, "head_v": head}
-        for name, exact_values in matrices.items():
-            ours, count = adjoints.gradients[name][0], exact_values.ndim - 2
-            for at in np.ndindex(exact_values.shape[: max(count, 0)]):
-                expected = derivatives(model, parts, exact_values[at], digits)
-                if expected.any():
-                    assert direction_error(ours[at], expected) <= 1e-11
-                else:
-                    assert not ours[at].any()  # no hidden unit is active
+    net, weights = drawn(model, norm, seed=model.layers + norm)
+    # the gradient is not below e^(-2 norm layers)
+    assert_exact(net, weights, 60 + int(1.5 * norm * model.layers), 1e-9)
 
 
 @pytest.mark.full
@@ -159,12 +161,7 @@ def test_rows_that_swap_are_copies_with_a_residual_connection(seed, off):
     weights = Weights(W, V, head=weights.head)
     top = forward(model, weights, net.X)[0].log_s[0, 0, 0].argmax(-1).tolist()
     assert seed != 5 or any(top[top[k]] == k and top[k] != k for k in range(T))
-    ours = net.adjoints(weights).gradients["W"]
-    with workdps(960):
-        parts = exact_parts(net, weights)
-        for at in range(2):
-            expected = derivatives(model, parts, parts[0][at, 0], 960)
-            assert direction_error(ours[0, at, 0], expected) <= 1e-12
+    assert_exact(net, weights, 960, 1e-12)
 
 
 def test_a_query_of_zeros_does_not_hide_the_others():
@@ -172,14 +169,8 @@ def test_a_query_of_zeros_does_not_hide_the_others():
     model = Transformer(layers=1, residual=False, readout="mean")
     net, weights = drawn(model, 6000, seed=4)
     net.X[0, 0, 0] = 0
-    adjoints = net.adjoints(weights)
+    adjoints = assert_exact(net, weights, 6000, 1e-12)
     assert adjoints.P_exponent[0, 0, 0, 0, 1:].max() < -708
-    with workdps(6000):
-        parts = exact_parts(net, weights)
-        expected = derivatives(model, parts, parts[0][0, 0], 6000)
-        again, _ = in_weights(adjoints.P[:, 0], adjoints.P_exponent[:, 0], net.X)
-        for gradient in (adjoints.gradients["W"][0, 0, 0], again[0, 0]):
-            assert direction_error(gradient, expected) <= 1e-12
 
 
 def test_ordinary_backward_has_no_digits_where_this_one_has_all():

@@ -95,17 +95,3 @@ def test_a_row_that_is_not_seen_is_at_its_law():
         first = experiment.run(config).trials.iloc[0]
         assert first["one_minus_corr_law"] <= 1e-4
         assert (first["one_minus_corr_frobenius"] > 5e-3) == pulled
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("layers", [2, 3])
-def test_every_layer_turns_to_its_own_svm(layers):
-    """The hierarchy: W of each layer converges in direction to the SVM of its own tokens."""
-    batch, path = trained(Transformer(layers=layers), trials=8, steps=3000, n=4, T=5, d=16)
-    problems = layer_problems(batch, path)
-    pick = attnsvm.select_tokens(problems.batch, problems.path)
-    mask = problems.batch.mask
-    solution = attnsvm.solve_svm(problems.batch.X, problems.batch.Z, pick.selected, mask=mask)
-    assert pick.saturated.sum() >= 0.9 * len(pick.saturated)
-    apart = attnsvm.one_minus_correlation(problems.path.W, solution.W)
-    assert apart[pick.saturated].median() <= 1e-3

@@ -105,19 +105,8 @@ def swapped_layers(f):
     ]
 
 
-def swapped_rows(f):
-    """Two rows of an instance change places, but for their layer."""
-    for name in set(f.arrays) - {"layer", "attention_head", "seeds"}:
-        f.arrays[name] = f.arrays[name][[2, 1, 0, *range(3, 12)]]
-    names = [name for name in f.trials if name not in KEY]
-    f.trials.loc[[0, 2], names] = f.trials.loc[[2, 0], names].to_numpy()
-
-
 FORGERIES = {
     "swapped layers": swapped_layers,
-    "swapped rows": swapped_rows,
-    "first risk": lambda f: f.curve("risk", 0, lambda risk: risk + 1e-6),
-    "positions_seen": lambda f: f.cell("positions_seen", 2.5),
     "M1": lambda f: f.array("network_M1", lambda V: 1.001 * V),
 }
 

@@ -169,7 +169,7 @@ class _View:
         """Return the view, of this type, that begins at an entry."""
         bytes_before = self.builder.mul(self.offset(first), integer(8 * LANES))
         data = self.builder.add(self.data, bytes_before)
-        return _made(self.context, self.builder, kind, data, shape, strides)
+        return _new_array(self.context, self.builder, kind, data, shape, strides)
 
 
 def integer(value: int) -> Any:
@@ -185,7 +185,7 @@ def _strides(builder: Any, shape: Any) -> list[Any]:
     return strides
 
 
-def _made(context: Any, builder: Any, kind: Any, data: Any, shape: Any, strides: Any) -> Any:
+def _new_array(context: Any, builder: Any, kind: Any, data: Any, shape: Any, strides: Any) -> Any:
     array = cgutils.create_struct_proxy(kind)(context, builder)
     array.data, array.shape = data, cgutils.pack_array(builder, shape, INTEGER)
     if not kind.contiguous:
@@ -275,7 +275,7 @@ def _attribute(name: str, kind_of: Callable[[Any], Any], layout: Callable[..., A
     @extending.lower_getattr(LaneArrayType, name)
     def build(context: Any, builder: Any, kind: Any, value: Any) -> Any:
         array = _View(context, builder, kind, value)
-        return _made(context, builder, kind_of(kind), array.data, *layout(builder, array))
+        return _new_array(context, builder, kind_of(kind), array.data, *layout(builder, array))
 
 
 _attribute(
@@ -308,7 +308,7 @@ def reshaped(typingctx: Any, A: Any, shape: Any) -> Any:
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         array, sizes = _View(context, builder, A, args[0]), cgutils.unpack_tuple(builder, args[1])
-        return _made(context, builder, signature.return_type, array.data, sizes, [])
+        return _new_array(context, builder, signature.return_type, array.data, sizes, [])
 
     return LaneArrayType(len(shape))(A, sizes), codegen
 

@@ -24,15 +24,14 @@ TILE = 384
 """Token entries that are processed together: 384 of 64 bytes, 24 KB, fit the L1 cache."""
 
 FAINT = 1e-100
-"""Largest sum of e^(logit - second) (C - C_top), or `labelled` A or B, that may need a scale."""
+"""Largest sum of e^(logit - second) (C - C_top) that may need a scale."""
 
 
 class Update(NamedTuple):
     """The update: the loss, log(2 ridge), exact gradient or not, and the rule of steps.
 
     The loss has its code and, if it is the squared one, its target. Weights may decay. R may be
-    triangular. `labelled`: the loss is -log of the attention that the tokens with feature 1 have,
-    those of a label; the others have 0. `classes`: the tokens of each sample are the unit vectors.
+    triangular. `classes`: the tokens of each sample are the unit vectors.
     """
 
     loss: int
@@ -41,7 +40,6 @@ class Update(NamedTuple):
     exact: bool
     decays: bool
     triangular: bool
-    labelled: bool
     classes: bool
     rule: Rule
 
@@ -52,7 +50,7 @@ class Instance(NamedTuple):
 
     Tokens X (n, T, r), features of the tokens F (n, T, k), alpha, beta and rho of each feature
     `kinds` (3, k), the queries' triangle R (c, n), bias (n, T), labels Y and weights -Y / n (n,),
-    0 where the query is 0, and if `labelled` where all tokens have the label.
+    0 where the query is 0.
     """
 
     X: LaneArray
@@ -244,74 +242,32 @@ def _weigh_untied(data: Instance, work: Workspace, i: int, c_top: Any, total: An
 
 
 @inlined
-def _of_labels(data: Instance, work: Workspace, first: int, last: int) -> bool:
-    """Write margins and q_i of the risk -log(A / (A + B)); False where one may underflow.
-
-    A is the sum of E = e^(logit - largest) over the tokens of a label, B that over the others. The
-    gradient in a logit is -E B / (A (A + B)) / n for the label's tokens and E / (A + B) / n for the
-    others: nothing cancels.
-    """
-    T, least = data.X.shape[1], fill(1.0)
-    for i in range(first, last):
-        top = fill(-np.inf)
-        for t in range(T):
-            top = maximum(work.logits[i, t], top)
-        work.top[i] = top
-    for i in range(first, last):
-        top, A, B = work.top[i], fill(0.0), fill(0.0)
-        for t in range(T):
-            e, f = exp(work.logits[i, t] - top), data.F[i, t, 0]
-            work.E[i, t] = e
-            A += e * f
-            B += e - e * f
-        inverse, weight = 1 / (A + B), data.weights[i]
-        work.margin[i], work.inverse[i] = A * inverse, -weight * inverse
-        work.big[i], work.size[i] = weight * inverse * B / A, where(weight < 0, 0, -np.inf)
-        least = where(weight < 0, minimum(minimum(A, B), least), least)
-    if any_lane(least < FAINT):
-        return False
-    for i in range(first, last):
-        up, down = work.big[i], work.inverse[i]
-        for t in range(T):
-            work.E[i, t] *= where(data.F[i, t, 0] > 0, up, down)
-    return True
-
-
-@inlined
-def gradient(
-    data: Instance, work: Workspace, update: Update, near: bool, weights: Any, recorded: bool
-) -> tuple[Any, bool]:
+def gradient(data: Instance, work: Workspace, update: Update, weights: Any, recorded: bool) -> Any:
     """Write P_i e^-scale and return the scale, the largest `size` of a contributing sample.
 
-    It is -inf, and the P_i are zero, if there is none. It is 0 if `near`, which asks for
-    `_of_labels` and is returned as well: False where that cannot be had.
-    `weights` are those of the samples, or empty. A sample without weight has no logits and no
-    margin unless they are `recorded`.
+    It is -inf, and the P_i are zero, if there is none. `weights` are those of the samples, or
+    empty. A sample without weight has no logits and no margin unless they are `recorded`.
 
     A few samples are processed together: as many as keep their tokens in the cache for both
     products. Within a sample each stage (logits, exponentials, slope, ...) depends on the one
     before. Each stage is a loop over these samples, so the processor has independent work.
     """
     n, T, r = data.X.shape
-    some, all_near = len(weights) > 0, near
+    some = len(weights) > 0
     few = 1 if some else max(1, TILE // (T * r))
     for first in range(0, n, few):
         last = min(first + few, n)
         if some and weights[first] == 0 and not recorded:
             continue
         _write_logits(data, work, update.classes, first, last)
-        if not near or not _of_labels(data, work, first, last):
-            all_near = False
-            _attend(data, work, update.exact, first, last)
-            _predict(data, work, update, first, last)
-            _pull_back(data, work, update, first, last)
+        _attend(data, work, update.exact, first, last)
+        _predict(data, work, update, first, last)
+        _pull_back(data, work, update, first, last)
         for i in range(first, last):
             if update.classes:
                 work.P[i] = work.E[i]
             else:
                 matmul_inline(work.P[i], data.X[i].T, work.E[i])
-    if all_near:
-        return fill(0.0), True
     scale = fill(-np.inf)
     for i in range(n):
         if some and weights[i] == 0:
@@ -323,4 +279,4 @@ def gradient(
         share = weight * exp(work.size[i] - shift)
         for j in range(r):
             work.P[i, j] = share * work.P[i, j] if weight > 0 else fill(0.0)
-    return scale, False
+    return scale

@@ -16,7 +16,7 @@ from attnsvm.linalg import orthonormal
 from attnsvm.linalg.simd.arithmetic import LANES
 from attnsvm.linalg.simd.array import LaneArray
 from attnsvm.linalg.simd.blocks import blocks_of
-from attnsvm.loss import LOSS_CODES, Log
+from attnsvm.loss import LOSS_CODES
 from attnsvm.nn.risk import Risk, log_attention
 from attnsvm.optimizer import GD, FirstOrder, NormalizedGD
 from attnsvm.optimizer.base import Optimizer, Report, Rule, log_of
@@ -73,7 +73,6 @@ def _update_of(risk: Risk, optimizer: FirstOrder) -> Update:
         exact=optimizer.gradient == "log_domain",
         decays=optimizer.weight_decay > 0,
         triangular=not of_entries and (of_gradient or not optimizer.ridge),
-        labelled=False,
         classes=False,
         rule=rule,
     )
@@ -125,10 +124,8 @@ class _Loop(BlockSteps):
         F, kinds = features
         bias = torch.zeros_like(X[..., 0]).masked_fill(~batch.mask, -torch.inf)
         weights = batch.Y * batch.has_query / -self.n
-        if self.update.exact and _labelled(risk, F, kinds):
-            classes = X.shape[2] == X.shape[3] and bool((X == torch.eye(X.shape[3])).all())
-            self.update = self.update._replace(labelled=True, classes=classes)
-            weights *= ((F[..., 0] == 0) & batch.mask).any(-1)  # the label has all attention
+        classes = X.shape[2] == X.shape[3] and bool((X == torch.eye(X.shape[3])).all())
+        self.update = self.update._replace(classes=classes)
         of_kinds = LaneArray(blocks_of(kinds.expand(LANES, 3, -1)).array[0])
         tokens, of_tokens, *others = map(blocks_of, (X, F, R, bias, batch.Y, weights))
         self.data = Instance(tokens, of_tokens, of_kinds, *others)
@@ -208,13 +205,6 @@ class _Loop(BlockSteps):
         arrays = (torch.from_numpy(lanes.array).movedim(-1, 2).flatten(1, 2) for lanes in kept)
         K, Q, W, logits, margins = (array[:, :count] for array in arrays)
         return [K, Q, W, logits, margins] if self.m else [W.mT, logits, margins]
-
-
-def _labelled(risk: Risk, F: Tensor, kinds: Tensor) -> bool:
-    """Return whether the head gives the attention of some tokens, and the loss is its -log."""
-    if type(risk.loss) is not Log or kinds.tolist() != [[1.0], [0.0], [0.0]]:
-        return False
-    return bool(((F == 0) | (F == 1)).all() and (risk.batch.Y == 1).all())
 
 
 def _times(basis: Tensor | None, V: Tensor) -> Tensor:

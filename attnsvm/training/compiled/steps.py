@@ -107,10 +107,9 @@ def _differentiate(
     here: Instance,
     work: Workspace,
     update: Update,
-    near: bool,
     weights: Any,
     recorded: bool,
-) -> tuple[Any, bool]:
+) -> Any:
     """Write the gradients of a block in the coordinates K (r, m), at G, and Q (c, m), at H.
 
     Return what `gradient` does. Where m is 0, W^T (c, r) takes the place of Q. With many samples
@@ -125,7 +124,7 @@ def _differentiate(
     upper_T_matmul(at_queries, here.R, work.W if by_product else Q, update.triangular)
     if by_factors:
         matmul_inline(work.U.T, K, work.B.T)
-    scale, near = gradient(here, work, update, near, weights, recorded)
+    scale = gradient(here, work, update, weights, recorded)
     if by_factors:
         matmul_inline(work.A.T, K.T, work.P.T)
         matmul_inline(work.G.T, work.B.T, work.P)
@@ -133,7 +132,7 @@ def _differentiate(
     if by_product:
         matmul(work.G, work.W.T, Q)
         matmul(work.H, work.W, K)
-    return scale, near
+    return scale
 
 
 @njit(inline="always")
@@ -227,15 +226,13 @@ def take_steps(
     """
     factors = work.B.shape[1] > 0
     for b in range(first, last):
-        here, taken, near = of_block(data, b), 0, update.labelled and plan.shape[1] == 3
+        here, taken = of_block(data, b), 0
         for k in range(len(plan) + 1):
             recorded = taken < len(stops) and stops[taken] == k
             if k == len(plan) and not recorded:
                 break
             weights = plan[min(k, len(plan) - 1), 3:] if len(plan) else plan[:0, 0]
-            scale, near = _differentiate(
-                K.V[b], Q.V[b], here, work, update, near, weights, recorded
-            )
+            scale = _differentiate(K.V[b], Q.V[b], here, work, update, weights, recorded)
             if recorded:
                 at = taken, b - first
                 kept.logits[at], kept.margins[at] = work.logits, work.margin
