@@ -211,7 +211,7 @@ def test_a_stale_record_that_is_to_be_made_again_stays_until_that_is_complete(
         patched.setattr(experiment, "parts", failing)
         assert job.perform(config, run, [], in_sweep=True, rerun=True) == "failed"
     assert run_state(run).state == "stale"
-    assert files(run) == before
+    assert {path.name: path.read_bytes() for path in run.iterdir()} == before
     for _ in range(2):
         assert job.perform(config, run, [], in_sweep=True, rerun=True) == "done"
     assert run_state(run).state == "done"
