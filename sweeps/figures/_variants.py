@@ -9,7 +9,7 @@ import pandas as pd
 
 from .. import notation, statistics, style
 from ..cells import groups, rows_of
-from ..facets import curves, named, panel_of, panels_of
+from ..facets import WHISKERS, curves, labels, named, panel_of, panels_of
 from . import CellAxes, Drawing, Figure, LoadedSweep, Tables, paged
 from . import _priority_graph as priority_graph
 from ._curves import Curves, chance_line
@@ -23,7 +23,36 @@ PUBLISHED_NEGLIGIBLE = 1e-6
 
 
 class Plateau(Curves):
-    """With a table of how the quantities change over the last decade of steps."""
+    """With a figure of how the quantities change over the last decade of steps."""
+
+    def draw(self, tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
+        """Return the ratios of the last decade, and the curves."""
+        falls = paged({self.name: self.falls}, tables, axes, remarks, inner=axes.names)
+        return falls + super().draw(tables, axes, remarks)
+
+    def falls(self, tables: Tables, axes: CellAxes) -> Figure:
+        """Return the ratios by the start, a colour for each rule of steps."""
+        table = rows_of(tables[f"{self.name}_fall"], {"quantity": self.quantities[0]})
+        starts, rules = (
+            [name for name in names if name in axes.names] for names in (self.facet, self.first)
+        )
+        start, rule = labels(axes, table, starts), labels(axes, table, rules)
+        beside = 0.7 / max(len(rule.cat.categories), 1)
+        place = start.cat.codes + beside * (rule.cat.codes - (len(rule.cat.categories) - 1) / 2)
+        col = labels(axes, table, axes.besides(*starts, *rules))
+        fig = curves(
+            table.assign(x=place, hue=rule, col=col),
+            "x",
+            "median",
+            bands={},
+            whiskers=WHISKERS,
+            joined=False,
+            panels=panel_of("fall"),
+        )
+        for ax in fig.axes:
+            style.words_at(ax, [*start.cat.categories])
+            ax.set_xlabel("")
+        return fig
 
     def tables(self, frames: LoadedSweep) -> Tables:
         """Return the curves, counts, and the falls.

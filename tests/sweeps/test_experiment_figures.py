@@ -172,7 +172,8 @@ def test_a_fall_and_a_plateau_are_told_apart():
     assert (falls["used"] == 8).all()  # the stalled one is only counted
     assert falls["end_median"][0.01, "margin_gap_nuclear"] == pytest.approx(5.5e-3)
     assert set(tables["kq_plateau"]["quantity"]) == set(COMPARED)
-    assert "nuclear margin gap" in words[1]
+    assert "ratio over the last decade" in words[0]
+    assert "nuclear margin gap" in words[2]
     for text in words:
         assert "2 stalled" in text
         assert "a remark" in text
