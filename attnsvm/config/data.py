@@ -5,9 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from omegaconf import MISSING
-
-from attnsvm.config.fields import INDEX, MOST, NOT_NEGATIVE, SIZE, Broken, OneOf, Option, Range
+from attnsvm.config.fields import (
+    INDEX,
+    MISSING,
+    MOST,
+    NOT_NEGATIVE,
+    SIZE,
+    Broken,
+    OneOf,
+    Option,
+    Range,
+)
 
 Embeddings = Annotated[
     str,

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar, dataclass_transform
 
-from omegaconf import MISSING
-
 from attnsvm.config.names import did_you_mean
 from attnsvm.config.norm import NormName
+
+MISSING: Any = "???"
+"""A value that must be typed: `omegaconf.MISSING`, which solvers must not import."""
 
 
 class ConfigError(ValueError):

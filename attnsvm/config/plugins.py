@@ -19,8 +19,6 @@ from importlib.metadata import EntryPoint, entry_points
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
-from omegaconf import OmegaConf
-
 from attnsvm.config.fields import ConfigError, Option
 from attnsvm.config.names import did_you_mean
 from attnsvm.config.probe import MAX_NAME, Quantity
@@ -163,6 +161,8 @@ def _imported(place: str) -> Any:
 
 def _usable_schema(place: str, base: type) -> type:
     """Return the schema at `place`; ConfigError, with what it must be, if it cannot be used."""
+    from omegaconf import OmegaConf  # the solvers, which import this file, do without it
+
     schema, package = _imported(place), package_of(place)
     extends = isinstance(schema, type) and issubclass(schema, base)
     _require(extends, f"must be a dataclass that extends {base.__name__}")

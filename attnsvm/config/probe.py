@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from omegaconf import MISSING
-
-from attnsvm.config.fields import OneOf, Option, Range, allowed_values
+from attnsvm.config.fields import MISSING, OneOf, Option, Range, allowed_values
 from attnsvm.config.words import rows
 
 MAX_NAME, MAX_TEXT = 50, 500

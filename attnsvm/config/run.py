@@ -10,12 +10,11 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Annotated
 
-from omegaconf import MISSING
-
 from attnsvm.config import groups
 from attnsvm.config.combinations import check_combinations
 from attnsvm.config.data import DataConfig
 from attnsvm.config.fields import (
+    MISSING,
     SEEDS,
     SIZE,
     Broken,

@@ -10,13 +10,13 @@ nothing cancels: the term of `top` is zero, and the others enter with their own 
 """
 
 import math
+import sys
 from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.attention.bias import CausalBias, CausalVariant
 
 from attnsvm.linalg import check_plain
 
@@ -230,9 +230,10 @@ def attention(
         If a shape, a dtype or dropout_p is not as above, or a tensor is sparse, nested, quantized
         or of a subclass other than parameters and CausalBias.
     """
-    if isinstance(attn_mask, CausalBias):
+    biases = sys.modules.get("torch.nn.attention.bias")  # its import takes a second
+    if biases is not None and isinstance(attn_mask, biases.CausalBias):
         L, S = attn_mask.seq_len_q, attn_mask.seq_len_kv
-        last = S - L if attn_mask.variant is CausalVariant.LOWER_RIGHT else 0
+        last = S - L if attn_mask.variant is biases.CausalVariant.LOWER_RIGHT else 0
         attn_mask = query.new_ones(L, S, dtype=torch.bool).tril(last)
     named = {"query": query, "key": key, "value": value, "attn_mask": attn_mask}
     tensors = [tensor for tensor in named.values() if tensor is not None]

@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -90,3 +92,20 @@ def test_margins_are_proved_in_exact_arithmetic(norm, margins):
     assert (solution.duality_gap <= 1e-9).all()
     for record in stored_svms(solution, X, Z, selected, margins=margins):
         assert verify(record).proved, verify(record).reason
+
+
+SOLVERS = """
+import sys
+for name in ("jinja2", "hydra", "omegaconf", "seaborn", "matplotlib", "pandas", "pyarrow", "cvxpy"):
+    sys.modules[name] = None  # an import raises ImportError
+import torch, attnsvm
+X, Z, selected = torch.rand(2, 3, 4), torch.rand(2, 4), torch.zeros(2).long()
+for norm in ("frobenius", "nuclear", "l1"):
+    print(attnsvm.solve_svm(X, Z, selected, norm))
+attnsvm.nn.attention(X, X, X)
+assert "torch._dynamo" not in sys.modules
+"""
+
+
+def test_the_solvers_need_no_sweep_framework():
+    subprocess.run([sys.executable, "-c", SOLVERS], check=True)

@@ -16,6 +16,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -175,6 +176,8 @@ def others(
     """Yield further W (1, d, d) and multipliers (1, N) of a single instance, given such."""
     if norm.path():
         yield from _near_face(problem, W, a, norm)
+        if find_spec("cvxpy") is None:
+            return
     for options in norm.programs:
         program = reference.candidates(problem, norm, **options)
         W, a = program.W, program.multipliers
