@@ -79,28 +79,3 @@ def test_direction_is_that_of_the_norm_and_of_no_other(batch, optimizer, norm, o
     assert (own.diff() < 0).all()
     assert own[-1] < gap
     assert all(values[-1] > 3 * own[-1] for values in medians.values())
-
-
-@pytest.mark.parametrize(
-    ("steps_in", "lr", "steps", "own", "bound"),
-    [
-        ("frobenius", 0.03, 3000, "nuclear", 0.0065),
-        ("schatten4", 0.03, 1500, "frobenius", 0.007),
-        ("spectral", 0.01, 3000, "spectral", 0.036),
-    ],
-)
-def test_steps_of_factors_in_schatten_p_reach_the_margin_in_p_half(steps_in, lr, steps, own, bound):
-    """The least ||K||_Sp ||Q||_Sp with K Q^T = W is ||W||_Sp/2. Measured: two thirds of the bound.
-
-    For p = 2 see arXiv 2403.08699; for the others no proof is known to us.
-    """
-    batch = sample("sphere", n=4, T=5, d=6, trials=10)
-    options = {"norm": steps_in, "lr": lr, "steps": steps, "init": "uniform"}
-    path = train(batch, "kq", optimizer="steepest", **options)
-    selected = select_tokens(batch, path).selected
-    gaps = {
-        norm: margin_gap(path.W, solve_svm(batch.X, batch.Z, selected, norm=norm)).nanmedian()
-        for norm in ("nuclear", "frobenius", "spectral")
-    }
-    assert gaps.pop(own) < bound
-    assert min(gaps.values()) > 3 * bound
