@@ -16,6 +16,7 @@ from attnsvm import record
 from attnsvm.config.identity import recorded_fields
 from attnsvm.display.pace import each
 from attnsvm.record import one_line
+from attnsvm.record.files import refused
 from attnsvm.record.stored import StoredRun
 
 from . import cells
@@ -154,12 +155,10 @@ def _run(
     if not stored.finished:
         return row, fields, None
     try:
-        return row, fields, StoredRun(folder, stored.run).tables(room)
+        with refused("", OSError, KeyError, TypeError, ValueError):
+            return row, fields, StoredRun(folder, stored.run).tables(room)
     except record.CorruptRecordError as error:
-        state, reason = error.state, record.shortened(error)
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        state, reason = "corrupt", record.shortened(error)
-    return row | {"state": state, "reason": reason}, fields, None
+        return row | {"state": error.state, "reason": record.shortened(error)}, fields, None
 
 
 def _described(run: Mapping[str, Any]) -> dict[str, Any]:

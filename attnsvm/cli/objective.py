@@ -84,7 +84,7 @@ class Objective:
             undefined = f"objective {self.text} is undefined"
             log.warning("%s: %s: the run is %s", folder, undefined, run.state)
             return None
-        trials = StoredRun(folder).tables()[0].to_pandas()
+        trials = StoredRun(folder, run.run).tables()[0].to_pandas()
         number, counted = self.value(trials)
         if number is not None:
             outcome.info("%s: objective %s = %.6g (%s)", folder, self.text, number, counted)

@@ -152,13 +152,14 @@ def names_on_record(
         if path.name not in configs:
             others.setdefault(path.name[:-SIGNATURE], []).append(path)
     kept = {*FINISHED, "unreadable"} - ({"stale"} if rerun else set())
-    for name, config in configs.items() if others else ():
-        near = others.get(name[:-SIGNATURE], [])
-        if near and not run_state(folder / name, verify=False).finished:
-            states = {path.name: run_state(path) for path in near}
-            for other, state in states.items():
-                if state.state in kept and state.run and is_of(state.run, config):
-                    names[name] = other
+    for name, config in configs.items():
+        near = others.get(name[:-SIGNATURE])
+        if near is None or run_state(folder / name, verify=False).finished:
+            continue
+        for path in near:
+            state = run_state(path)
+            if state.state in kept and state.run and is_of(state.run, config):
+                names[name] = path.name
     return names
 
 

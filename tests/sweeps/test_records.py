@@ -49,17 +49,6 @@ def test_every_record_is_proved_again(name, capsys):
         assert re.search(r"\n20 +3/3 +15, 15, 15 +4, 5, 5 +15, 15, 15 +15, 15, 15\n", table)
 
 
-def test_what_the_documentation_says_of_ranks_is_on_record():
-    trials = trials_of("rank_vs_d")
-    large, small = trials[trials["data.d"] == 20], trials[trials["data.d"] == 4]
-    assert (large["status"] == "ok").all()
-    assert (large["published_nuclear_rank"] == 15).all()
-    assert list(large.sort_values("seed")["nuclear_rank"]) == [4, 5, 5]
-    assert (large["nuclear_rank"] <= large["nuclear_rank_bound"]).all()
-    assert (small["status"] == "infeasible").all()
-    assert (small["published_nuclear_rank"] == 1).all()
-
-
 def test_what_it_says_of_the_published_arithmetic_is_on_record():
     """The direct gradient stalls where the exact one goes on; without ridge it does not agree."""
     trials = trials_of("gradient_floor").set_index(["optimizer.gradient", "seed"])
