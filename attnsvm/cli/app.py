@@ -106,7 +106,7 @@ def _entry() -> None:
     elif line.flags.help:
         _print(help_text(line.topics, {group: line.user_files(group) for group in PACKAGED}))
     elif line.flags.columns:
-        _print(columns_text())
+        _print(columns_text(line.topics))
     else:
         line.check()
         sys.argv[1:] = quoted(line.flags_first)

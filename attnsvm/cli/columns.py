@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from attnsvm.config import PROBES
+from attnsvm.cli.help import wrapped
+from attnsvm.config import PROBES, ConfigError
 from attnsvm.config.probe import probe_quantities
 from attnsvm.config.run import HYPOTHESES
 from attnsvm.record import columns as declared
@@ -40,17 +41,28 @@ def dictionary(probes: Mapping[str, Any] = PROBES.own) -> dict[str, Sequence[dec
     }
 
 
-def columns_text() -> str:
-    """Return the dictionary for a terminal."""
-    head = "Columns of all tables: name, meaning (unit; allowed values; the stage that fills it)."
-    lines = [head, ""]
+def columns_text(words: Sequence[str] = ()) -> str:
+    """Return the dictionary for a terminal; of columns whose name or meaning has all `words`."""
+    lines = list[str]()
     for heading, columns in dictionary(PROBES).items():
-        lines += [heading]
-        lines += [f"  {c.name}  {c.meaning} ({c.unit}; {c.range}; {c.stage})" for c in columns]
-        lines += [""]
-    lines += ["stages", *(f"  {name}  {meaning}" for name, meaning in declared.STAGES.items())]
+        texts = ((c, f"{c.name} {c.meaning}".lower()) for c in columns)
+        chosen = [c for c, text in texts if all(word.lower() in text for word in words)]
+        lines += ["", *wrapped(heading, "", "  ")] if chosen else []
+        for c in chosen:
+            about = f"{c.meaning} ({c.unit}; {c.range}; {c.stage})"
+            lines += [f"  {c.name}", *wrapped(about, "    ", "    ")]
+    if not lines:
+        raise ConfigError(f"--columns {' '.join(words)}: must be in the name or meaning of one")
+    lines += ["", "stages"] if not words else []
+    lines += [f"  {name}  {meaning}" for name, meaning in declared.STAGES.items() if not words]
+    head = "Columns of all tables: name, meaning (unit; allowed values; the stage that fills it)."
     return "\n".join(
-        [*lines, "", "Fields of the config are columns too: attnsvm --help GROUP=OPTION"]
+        [
+            *wrapped(head),
+            *lines,
+            "",
+            *wrapped("Fields of the config are columns too: attnsvm --help GROUP=OPTION"),
+        ]
     )
 
 

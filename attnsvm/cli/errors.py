@@ -209,8 +209,8 @@ def _missing_message(error: BaseException) -> str | None:
         return None
     known = [name for name in error.options if name != "submitit_slurm"]
     more = [f"{n} (pip install {p})" for n, p in packages.items() if n not in error.options]
-    words = " | ".join([*known, *more])
-    return f"{group}={option}: {did_you_mean(option, [*known, *packages])}must be {words}"
+    meant = did_you_mean(option, [*known, *packages])
+    return f"{group}={option}: {meant}must be {' | '.join([*known, *more])}"
 
 
 def search_message(error: BaseException) -> str | None:

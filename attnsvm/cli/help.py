@@ -1,10 +1,11 @@
-"""What `attnsvm --help` prints: one screen, a group, or the file of an option.
+"""What `attnsvm --help` prints: one screen, a group, the file of an option, or a field.
 
 The file of an option in `conf/` is written from its schema by `python -m attnsvm.cli.generated`.
 """
 
 import dataclasses
 import inspect
+import itertools
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -14,11 +15,12 @@ from omegaconf import OmegaConf
 
 from attnsvm.config import GROUPS, ConfigError, RunConfig
 from attnsvm.config.fields import default_of, must_be, shown
-from attnsvm.config.names import did_you_mean
+from attnsvm.config.instantiate import declared_fields
+from attnsvm.config.names import did_you_mean, must_be_one_of
 from attnsvm.config.run import ALL_GROUPS, SECTIONS
 from attnsvm.config.sources import conf_folder
 
-WIDTH = 100
+WIDTH = 80
 """Largest number of characters of a line."""
 
 
@@ -28,37 +30,41 @@ def help_text(
 ) -> str:
     """Return what the words of a command after `--help` are about; one screen without any.
 
-    A topic is a group, an option as `GROUP=OPTION`, or `run`. `user_files` are those of sweeps and
-    experiments that are not attnsvm's, by group and name. ConfigError for another topic.
+    A topic is a group, an option as `GROUP=OPTION`, a field, or `run`. `user_files` are those of
+    sweeps and experiments that are not attnsvm's, by group and name. ConfigError for another topic.
     """
     return "\n".join(map(_topic, topics)) or _screen(user_files or {})
+
+
+def wrapped(text: str, begin: str = "", indent: str = "") -> list[str]:
+    """Return the lines of a text: after `begin` the first, after `indent` the others."""
+    return textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=begin,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _screen(user_files: Mapping[str, Mapping[str, Sequence[Path]]]) -> str:
     defaults: Any = OmegaConf.load(conf_folder() / "config.yaml").defaults
     chosen: Any = OmegaConf.merge(*filter(OmegaConf.is_dict, defaults))
+    listed = {group: options_of(group) for group in (*GROUPS, *SECTIONS)}
+    for group, names in listed.items():
+        others = [name for name in names if name != chosen[group]]
+        listed[group] = [f"[{chosen[group]}]", *others]
+    listed["probe"] = [f"[{', '.join(ALL_GROUPS['probe'])}]"]
+    listed["sweep"] = [f"{len(experiments())} experiments, listed by attnsvm --help sweep"]
     lines = [Path(__file__).with_suffix(".txt").read_text()]
-    for group in (*GROUPS, *SECTIONS):
-        others = [name for name in options_of(group) if name != chosen[group]]
-        lines += _listed(f"{group}=", [f"[{chosen[group]}]", *others])
-    lines += _listed("probe=", [f"[{','.join(ALL_GROUPS['probe'])}]"])
-    lines += _listed("sweep=", experiments())
+    for group, names in listed.items():
+        lines += wrapped(" | ".join(names), f"  {group + '=':17}", " " * 19)
     for group, of_names in user_files.items():
         for name, files in of_names.items():
             lines.append(f"  {group}={name}  {' '.join(map(str, files))}")
     broken = (message for options in ALL_GROUPS.values() for message in options.broken().values())
     return "\n".join([*lines, *(f"  cannot be used: {message}" for message in broken), ""])
-
-
-def _listed(begin: str, names: Iterable[str]) -> list[str]:
-    indent = " " * 19
-    return textwrap.wrap(
-        " | ".join(names).replace(",", ", "),
-        WIDTH,
-        initial_indent=f"  {begin:17}",
-        subsequent_indent=indent,
-        break_long_words=False,
-    )
 
 
 def _topic(topic: str) -> str:
@@ -67,14 +73,36 @@ def _topic(topic: str) -> str:
         return "\n".join(field_lines(RunConfig))
     known = (*ALL_GROUPS, *SECTIONS, "sweep")
     if group not in known:
-        must = f"must be run, a group, or GROUP=OPTION; groups are {' | '.join(known)}"
-        raise ConfigError(f"--help {topic}: {did_you_mean(group, known)}{must}")
+        if text := _fields(group):
+            return text
+        fields = [f.name for *_, f in declared_fields()]
+        meant = did_you_mean(group, ["run", *known, *fields])
+        must = f"must be run | {' | '.join(known)}, GROUP=OPTION, or a field"
+        raise ConfigError(f"--help {topic}: {meant}{must}")
     names = options_of(group)
     if not name:
-        return "\n".join(f"{group}={option:22} {_about(group, option)[0]}" for option in names)
+        lines = list[str]()
+        for option in names:
+            begin = f"{group}={option:22} "
+            lines += wrapped(_about(group, option)[0], begin, " " * len(begin))
+        return "\n".join(lines)
     if name not in names:
-        raise ConfigError(f"{topic}: {did_you_mean(name, names)}must be {' | '.join(names)}")
+        raise ConfigError(f"{topic}: {must_be_one_of(name, names)}")
     return option_text(group, name)
+
+
+def _fields(name: str) -> str:
+    """Return the fields that are called `name`: their options, meaning and default."""
+    having: dict[tuple[str, ...], list[str]] = {}
+    for place, option, f in declared_fields():
+        if name in (f.name, f"{place}.{f.name}") and f.metadata:
+            key = f"{place}.{f.name}".lstrip("."), *_field_lines(f, default_of(f))
+            having.setdefault(key, []).append(option)
+    blocks = []
+    for (place, *lines), options in having.items():
+        listed = " | ".join(filter(None, options))
+        blocks += ["", *wrapped(f"{place}, of {listed}" if listed else place), *lines]
+    return "\n".join(blocks[1:])
 
 
 def experiments() -> list[str]:
@@ -93,7 +121,7 @@ def option_text(group: str, name: str) -> str:
     path = conf_folder() / group / f"{name}.yaml"
     if group == "sweep":
         return path.read_text()
-    values: Any = None
+    values: Any = {}
     if schema := SECTIONS.get(group):
         place, values = f"{group}@_here_", OmegaConf.to_container(OmegaConf.load(path))
     else:
@@ -102,17 +130,24 @@ def option_text(group: str, name: str) -> str:
     fields = field_lines(schema, values)
     if group == "probe" and fields:
         fields = ["", f"{name}:", *(f"  {line}" for line in fields[1:])]
-    about = [f"# {line}".rstrip() for line in _about(group, name)]
-    return "\n".join([*about, "defaults:", f"  - /schema/{place}", *fields, ""])
+    about = list[str]()
+    for paragraph in _about(group, name):
+        about += ["#", *wrapped(paragraph, "# ", "# ")]
+    return "\n".join([*about[1:], "defaults:", f"  - /schema/{place}", *fields, ""])
 
 
 def _about(group: str, name: str) -> list[str]:
-    """Return what an option is, in lines: of its schema, or at the begin of its file."""
+    """Return what an option is, in paragraphs: of its schema or its file; a sweep's question."""
+    path = conf_folder() / group / f"{name}.yaml"
     if group in ALL_GROUPS:
-        return inspect.cleandoc(ALL_GROUPS[group][name].__doc__ or "").splitlines()
-    lines = (conf_folder() / group / f"{name}.yaml").read_text().splitlines()
-    comments = lines[: next(k for k, line in enumerate(lines) if not line.startswith("#"))]
-    return [line[2:] for line in comments if "@package" not in line]
+        text = inspect.cleandoc(ALL_GROUPS[group][name].__doc__ or "")
+    elif group == "sweep":
+        text = OmegaConf.load(path).question
+    else:
+        lines = path.read_text().splitlines()
+        comments = itertools.takewhile(lambda line: line.startswith("#"), lines)
+        text = "\n".join(line.removeprefix("#") for line in comments)
+    return [" ".join(paragraph.split()) for paragraph in text.split("\n\n")]
 
 
 def field_lines(schema: type, values: Mapping[Any, Any] | None = None) -> list[str]:
@@ -123,16 +158,15 @@ def field_lines(schema: type, values: Mapping[Any, Any] | None = None) -> list[s
     lines = []
     for f in dataclasses.fields(schema):
         if f.metadata:
-            value = (values or {}).get(f.name, default_of(f))
-            meaning = textwrap.wrap(_meaning(f), WIDTH - 6, break_on_hyphens=False)
-            lines += ["", *(f"# {line}" for line in meaning)]
-            pair = OmegaConf.to_yaml({f.name: value})
-            lines.append(f"{f.name}: {shown(value)}" if isinstance(value, list) else pair.strip())
+            lines += ["", *_field_lines(f, (values or {}).get(f.name, default_of(f)))]
     return lines
 
 
-def _meaning(f: dataclasses.Field[Any]) -> str:
+def _field_lines(f: dataclasses.Field[Any], value: Any) -> list[str]:
     allowed = must_be(f) if f.metadata["allowed"] else ""
     for words in ("a finite number", "a whole number", "a list without repetition of "):
         allowed = allowed.replace(words, "").strip()
-    return f"{f.metadata['doc']} ({allowed})" if allowed else f.metadata["doc"]
+    meaning = f"{f.metadata['doc']} ({allowed})" if allowed else f.metadata["doc"]
+    pair = OmegaConf.to_yaml({f.name: value}).strip()
+    setting = f"{f.name}: {shown(value)}" if isinstance(value, list) else pair
+    return [*(f"# {line}" for line in textwrap.wrap(meaning, WIDTH - 4)), setting]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnsvm.cli.errors import outcome
 from attnsvm.config import ConfigError, RunConfig
-from attnsvm.config.names import did_you_mean
+from attnsvm.config.names import must_be_one_of
 from attnsvm.config.probe import probe_quantities
 from attnsvm.record import one_line, run_state
 from attnsvm.record.columns import TRIAL_COLUMNS, WORDS, norm_columns
@@ -49,27 +49,30 @@ class Objective:
         function, column, word = match.groups()
         columns = (*TRIAL_COLUMNS, *norm_columns(norms))
         numbers = [c.name for c in columns if c.dtype != "str"]
+        known: list[tuple[str, Iterable[str], str]]
         if function == "share":
-            places = [(column, [*WORDS], f"share({column}=...)")]
-            places += [(word, [*WORDS.get(column, ())], f"share({column}=WORD)")]
+            of_column = WORDS.get(column, ())
+            known = [
+                (column, WORDS, f"share({column}=...)"),
+                (word, of_column, f"share({column}=WORD)"),
+            ]
         else:
-            places = [(column, [*numbers, *probe_quantities(probes or {})], f"{function}(COLUMN)")]
-        for name, known, place in places:
-            if name not in known:
-                must = f"{did_you_mean(str(name), known)}in {place} must be {' | '.join(known)}"
+            known = [(column, [*numbers, *probe_quantities(probes or {})], f"{function}(COLUMN)")]
+        for name, names, place in known:
+            if name not in names:
+                must = f"in {place} {must_be_one_of(str(name), names)}"
                 raise ConfigError(f"objective={text}: {name}: {must}")
         return cls(text, function, column, word)
 
     def value(self, trials: pd.DataFrame) -> tuple[float | None, str]:
         """Return the number, None if it is undefined, and of how many instances it is."""
         if self.function == "share":
-            values = trials[self.column] == self.word
-            counted = f"{values.sum()} of {len(trials)} instances"
+            values, function = trials[self.column] == self.word, "mean"
         else:
             values = trials.loc[trials["status"] == "ok", self.column].dropna()
-            counted = f"over {len(values)} of {len(trials)} instances"
-        function = "mean" if self.function == "share" else self.function
+            function = self.function
         number = float(values.astype(float).agg(function))
+        counted = f"over {len(values)} of {len(trials)} instances"
         return (number if math.isfinite(number) else None), counted
 
     def of_run(self, folder: Path) -> float | None:
@@ -79,20 +82,19 @@ class Objective:
         """
         from attnsvm.record.stored import StoredRun
 
-        run = run_state(folder, verify=False)
+        name, run = f"{folder}: objective {self.text}", run_state(folder, verify=False)
         if not run.finished:
-            undefined = f"objective {self.text} is undefined"
-            log.warning("%s: %s: the run is %s", folder, undefined, run.state)
+            log.warning("%s is undefined: the run is %s", name, run.state)
             return None
         trials = StoredRun(folder, run.run).tables()[0].to_pandas()
         number, counted = self.value(trials)
-        if number is not None:
-            outcome.info("%s: objective %s = %.6g (%s)", folder, self.text, number, counted)
-            return number
-        counts = [f"{n} {status}" for status, n in trials["status"].value_counts().items()]
-        message = f"objective {self.text} is undefined ({counted}: {', '.join(counts)})"
-        log.warning("%s", one_line(f"{folder}: {message}"))
-        return None
+        if number is None:
+            counts = [f"{n} {status}" for status, n in trials["status"].value_counts().items()]
+            message = f"{name} is undefined ({counted}: {', '.join(counts)})"
+            log.warning("%s", one_line(message))
+        else:
+            outcome.info("%s = %.6g (%s)", name, number, counted)
+        return number
 
 
 def objective_of(config: RunConfig) -> Objective | None:

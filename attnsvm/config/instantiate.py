@@ -7,7 +7,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
@@ -80,14 +80,24 @@ def unknown_field(field: str, schema: type, of: str = "") -> str:
 
 
 def places_of(field: str) -> list[str]:
-    """Return the group and the fields of groups, `selection` and `svm` with this name."""
-    options: dict[str, Iterable[type]] = {name: GROUPS[name].values() for name in GROUPS}
-    options |= {name: [schema] for name, schema in SECTIONS.items()}
-    places = [*GROUPS]
-    for group, schemas in options.items():
-        places += [f"{group}.{f.name}" for schema in schemas for f in dataclasses.fields(schema)]
+    """Return the group and the fields of options and sections with this name."""
     meant = (field, f"{field}s")
-    return [place for place in dict.fromkeys(places) if place.rpartition(".")[2] in meant]
+    places = [group for group in GROUPS if group in meant]
+    places += [
+        f"{place}.{f.name}" for place, _, f in declared_fields() if place and f.name in meant
+    ]
+    return list(dict.fromkeys(places))
+
+
+def declared_fields() -> Iterator[tuple[str, str, dataclasses.Field[Any]]]:
+    """Yield the fields of a run, each with its place, "" or "optimizer", and option, as "adam"."""
+    yield from (("", "", f) for f in dataclasses.fields(RunConfig))
+    for group, options in ALL_GROUPS.items():
+        for name, schema in options.items():
+            place = f"probe.{name}" if group == "probe" else group
+            yield from ((place, name, f) for f in dataclasses.fields(schema))
+    for section, schema in SECTIONS.items():
+        yield from ((section, "", f) for f in dataclasses.fields(schema))
 
 
 def target_class(target: str, group: str, extensions: Iterable[str] = ()) -> Any:

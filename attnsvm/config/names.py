@@ -44,6 +44,12 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"did you mean {meant}? " if meant else ""
 
 
+def must_be_one_of(name: str, known: Iterable[str]) -> str:
+    """Return the end of a refusal: the known name that is most like `name`, and all of them."""
+    names = list(known)
+    return f"{did_you_mean(name, names)}must be {' | '.join(names)}"
+
+
 def keywords_checked(function: Callable[P, R]) -> Callable[P, R]:
     """Return `function`, which tells the right name of a misspelt keyword argument (TypeError)."""
     known = list(inspect.signature(function).parameters)
@@ -52,10 +58,8 @@ def keywords_checked(function: Callable[P, R]) -> Callable[P, R]:
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
         for name in kwargs:
             if name not in known:
-                raise TypeError(
-                    f"{function.__name__}(): unknown argument {name}; {did_you_mean(name, known)}"
-                    f"must be {' | '.join(known)}"
-                )
+                must = must_be_one_of(name, known)
+                raise TypeError(f"{function.__name__}(): unknown argument {name}; {must}")
         return function(*args, **kwargs)
 
     return checked

@@ -20,7 +20,7 @@ from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
 from attnsvm.config.fields import ConfigError, Option
-from attnsvm.config.names import did_you_mean
+from attnsvm.config.names import must_be_one_of
 from attnsvm.config.probe import MAX_NAME, Quantity
 from attnsvm.config.sources import package_of
 
@@ -69,7 +69,7 @@ class Options(Mapping[str, type]):
 
     def refusal(self, name: str) -> str:
         """Return why `name` is no option: what is allowed, or what is wrong with the plug-in."""
-        must = f"{self.group}={name}: {did_you_mean(name, self)}must be {' | '.join(self)}"
+        must = f"{self.group}={name}: {must_be_one_of(name, self)}"
         return self.broken().get(name, must)
 
     def broken(self) -> dict[str, str]:

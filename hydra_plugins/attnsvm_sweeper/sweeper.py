@@ -32,7 +32,7 @@ from attnsvm.cli.memory import job_machine, refuse_without_disk
 from attnsvm.cli.sweep import check_run, check_subdir, close_sweep, rerun, sweep_folder
 from attnsvm.config import ConfigError
 from attnsvm.config.identity import fields_of, plan_digest, run_name
-from attnsvm.config.names import did_you_mean
+from attnsvm.config.names import must_be_one_of
 from attnsvm.config.plugins import declared_modules
 from attnsvm.display.pace import each
 from attnsvm.record import (
@@ -132,8 +132,8 @@ class AttnsvmSweeper(Sweeper):
             if value is not None and value < 1:
                 raise ConfigError(f"hydra.sweeper.{name}={value}: must be a whole number >= 1")
         if invalid not in INVALID:
-            meant = did_you_mean(invalid, INVALID)
-            raise ConfigError(f"hydra.sweeper.invalid={invalid}: {meant}must be refuse | skip")
+            must = must_be_one_of(invalid, INVALID)
+            raise ConfigError(f"hydra.sweeper.invalid={invalid}: {must}")
         self.skips = invalid == "skip"
 
     def setup(

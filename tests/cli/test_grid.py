@@ -40,12 +40,7 @@ PRODUCTS = {
     ("optimizer.lr=range(1,0.7,-0.1)",): ([f"optimizer.lr={x}"] for x in (1.0, 0.9, 0.8)),
     ("svm.norms=[max],[l1.5,nuclear]",): (["svm.norms=[max]"], ["svm.norms=[l1.5,nuclear]"]),
     ("seed=1", "seed=2", "data.n=3,4"): (["seed=2", "data.n=3"], ["seed=2", "data.n=4"]),
-    ("~probe", "seed=1,2"): (["~probe", "seed=1"], ["~probe", "seed=2"]),
     ("data.d=4", "data.d=4,5"): [("data.d=4",), ("data.d=5",)],
-    ("data={n:4,T:5}", "data.n=2,3"): [
-        ("data={n:4,T:5}", "data.n=2"),
-        ("data={n:4,T:5}", "data.n=3"),
-    ],
 }
 
 
@@ -55,14 +50,12 @@ def test_every_axis_counts(words, loader):
 
 
 def test_shuffled_values_are_all_there(loader):
-    for word in ("seed=shuffle(1,2,3)", "seed=shuffle(range(1,4))"):
-        assert sorted(cells(loader, word)) == [["seed=1"], ["seed=2"], ["seed=3"]]
+    assert sorted(cells(loader, "seed=shuffle(range(1,4))")) == [["seed=1"], ["seed=2"], ["seed=3"]]
 
 
 REFUSED = {
     ("data.n=2,3", "data={n:4},{n:5}"): "sets data.n, as data.n=2,3 does",
     ("seed=1,2", "seed=3"): "seed=3: sets seed, as seed=1,2 does; must be set by one of them",
-    ("head=linear,mlp", "head=relu"): "must be set by one of them",
     ("head=glob(x*)",): "head=glob(x*): must match one of joint | linear | ",
     ("seed=glob(*)",): "seed=glob(*): must be a group",
     ("seed=range(5,1)",): "seed=range(5,1): 0 values; must be >= 1",
@@ -87,10 +80,6 @@ def test_the_command_replaces_axes_of_the_file_whose_fields_it_sets(loader):
     file = {"data": "{n:5,T:5},{n:9,T:5}", "data__d": "1,2"}
     assert len(cells(loader, **file)) == 4
     assert cells(loader, "data={n:3,T:4}", "data.d=7", **file) == [["data={n:3,T:4}", "data.d=7"]]
-    assert cells(loader, "data.n=2,3", "data.T=4", "data.d=7", **file) == [
-        ["data.n=2", "data.T=4", "data.d=7"],
-        ["data.n=3", "data.T=4", "data.d=7"],
-    ]
     some = cells(loader, "data={T:8}", "data.d=7", **file)  # the axis of n is not lost
     assert some == [[f"data={{n:{n},T:5}}", "data={T:8}", "data.d=7"] for n in (5, 9)]
     chosen = cells(loader, "data=orthonormal", "data.d=7", **file)
@@ -149,11 +138,6 @@ def test_a_cell_is_defined_without_references(cell, settled, loader, monkeypatch
     assert validated(compose("config", words)) == run  # as Hydra composes it
 
 
-def test_time_is_read_once(settled):
-    words, run = settled("seed=${now:%f}")
-    assert words == [f"seed={run.seed}"]
-
-
 def test_what_all_runs_share_cannot_refer_to_what_is_swept(loader):
     composer = CellComposer(loader)
     words = ["hydra.sweep.dir=out/${data.n}", "data.n=2"]
@@ -163,34 +147,26 @@ def test_what_all_runs_share_cannot_refer_to_what_is_swept(loader):
         composer.settled(master, ["data.n=3"], 0)
 
 
-VALUES = {  # what a variable holds; what the field gets
-    "seed": ("0x10", None),
-    "optimizer.lr": ("1e-3", 0.001),
-    "keep_path": ("yes", True),
-    "svm.norms": ("[nuclear]", ["nuclear"]),
-    "objective": ("median(risk)", "median(risk)"),
-}
+VALUES = [  # what a variable holds; what the field gets
+    ("optimizer.lr", "1e-3", 0.001),
+    ("keep_path", "yes", True),
+    ("svm.norms", "[nuclear]", ["nuclear"]),
+    ("objective", "median(risk)", "median(risk)"),
+    ("seed", "0x10", "could not be converted to Integer"),
+    ("svm.norms", "nuclear", "norms=nuclear: must be a list"),
+]
 
 
-@pytest.mark.parametrize("name", VALUES)
-def test_words_of_the_environment_become_values_of_the_fields_type(name, loader, monkeypatch):
-    word, value = VALUES[name]
+@pytest.mark.parametrize(("name", "word", "value"), VALUES)
+def test_words_of_the_environment_become_values_of_the_fields_type(name, word, value, monkeypatch):
     monkeypatch.setenv("WORD", word)
     config = compose("config", [f"{name}=${{oc.env:WORD}}"], return_hydra_config=True)
-    if value is None:
-        with pytest.raises(ValueError, match="could not be converted to Integer"):
+    if " " in str(value):
+        with pytest.raises(ValueError, match=value):
             validated(config)
-        return
-    run = validated(config)
-    group, _, field = name.rpartition(".")
-    assert getattr(getattr(run, group) if group else run, field) == value
-    assert OmegaConf.select(config, name) == value  # once and for all
-
-
-def test_a_word_that_is_no_list_is_refused_by_name(loader, monkeypatch):
-    monkeypatch.setenv("WORD", "nuclear")
-    with pytest.raises(ConfigError, match="norms=nuclear: must be a list"):
-        validated(compose("config", ["svm.norms=${oc.env:WORD}"]))
+    else:
+        validated(config)
+        assert OmegaConf.select(config, name) == value  # once and for all
 
 
 def test_cells_that_cannot_be_refuse_the_sweep_or_are_skipped_counted_and_listed(tmp_path):
@@ -216,11 +192,7 @@ def test_cells_that_cannot_be_refuse_the_sweep_or_are_skipped_counted_and_listed
 
 
 def test_a_sweep_runs_what_it_names(tmp_path):
-    command = ("-m", *SMALL[:1], "optimizer.steps=5", "data.d=3", "data.T=${data.n}", "data.n=2,3")
-    done = ran(*command, cwd=tmp_path)
-    assert "2 runs: 2 missing" in done.stdout
-    folder = tmp_path / "multirun/latest"
-    runs = [OmegaConf.load(path)["config"]["data"] for path in sorted(folder.glob("*/run.json"))]
-    assert [(data["n"], data["T"]) for data in runs] == [(2, 2), (3, 3)]
-    again = ran(*command, "dry_run=true", cwd=tmp_path)
-    assert "2 runs, 0 of them pending" in again.stdout
+    words = ("trials=3", "optimizer.steps=5", "data.d=3", "data.T=${data.n}", "data.n=2,3")
+    ran("-m", *words, cwd=tmp_path)
+    runs = load(tmp_path / "multirun/latest").runs[["data.n", "data.T", "state"]]
+    assert runs.to_numpy().tolist() == [[2, 2, "done"], [3, 3, "done"]]

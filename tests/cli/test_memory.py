@@ -25,19 +25,20 @@ def test_an_absurd_size_is_refused_with_what_it_needs(fields, words):
     assert words in str(caught.value)
 
 
-GRIDS = [
-    ["optimizer.steps=100", "optimizer.record_every=7"],
-    ["optimizer.steps=99", "optimizer.record_every=100"],
-    ["optimizer.steps=12345", "optimizer.record=geometric"],
-    ["optimizer=regularization_path"],
-]
+GRIDS = {
+    "optimizer.steps=100 optimizer.record_every=7": 0,
+    "optimizer.steps=99 optimizer.record_every=100": 0,
+    "optimizer.steps=12345 optimizer.record=geometric": 4,
+    "optimizer=regularization_path": 0,
+}
+"""Fields, and by how much the estimate may be above the number of snapshots."""
 
 
-@pytest.mark.parametrize("fields", GRIDS, ids=" ".join)
+@pytest.mark.parametrize("fields", GRIDS)
 def test_snapshots_are_counted_without_a_list_of_them(fields):
-    config = composed(*fields)
-    counted, grid = memory.snapshots(config), len(instantiate(config.optimizer, "optimizer").grid())
-    assert counted - grid in (range(5) if "optimizer.record=geometric" in fields else [0])
+    config = composed(fields)
+    grid = instantiate(config.optimizer, "optimizer").grid()
+    assert 0 <= memory.snapshots(config) - len(grid) <= GRIDS[fields]
 
 
 def test_the_estimate_is_a_lower_bound():
@@ -50,10 +51,9 @@ def test_the_estimate_is_a_lower_bound():
     ]
     assert held <= needed <= held + 1000 * memory.snapshots(config)
     size = 100 * 8 * 50**2  # of one matrix for each instance
-    kept = composed("data.d=50", "optimizer.steps=40", "keep_path=true")
+    assert memory.disk_needed(config)["trials", "data.d"] == size
     optimal = composed("data.d=50", "selection=optimal", "svm.norms=[nuclear]")
-    for run, matrices in ((config, 1), (kept, 1 + memory.snapshots(kept)), (optimal, 0)):
-        assert memory.disk_needed(run)["trials", "data.d"] == size * matrices  # 0: NaN compresses
+    assert memory.disk_needed(optimal)["trials", "data.d"] == 0  # NaN compresses
 
 
 def test_what_fits_is_not_refused(tmp_path):

@@ -1,10 +1,10 @@
 """Hydra's Optuna sweeper, the real package: `make test-tracking` installs it."""
 
-import pandas as pd
 import pytest
 from omegaconf import OmegaConf
 
 from attnsvm.record import states
+from attnsvm.sweeps.aggregate import load
 from tests.cli.test_objective import RUN, two_files
 from tests.command import ran
 from tests.faults import written
@@ -20,18 +20,6 @@ SEARCH = ("-m", "hydra/sweeper=optuna", *RUN[:-1], "hydra.sweeper.n_trials=4")
 TPE = ("hydra/sweeper/sampler=tpe", "hydra.sweeper.sampler.seed=1", "optimizer.lr=interval(0.01,1)")
 
 
-def numbers(cwd, column):
-    """Return the median of `column` for the runs on disk, by learning rate."""
-    best = {}
-    for path in (cwd / "multirun/latest").glob("*/run.json"):
-        config = OmegaConf.load(path)["config"]
-        trials = pd.read_parquet(path.parent / "trials.parquet")
-        accepted = trials.loc[trials["status"] == "ok", column]
-        if len(accepted):
-            best[config["optimizer"]["lr"]] = float(accepted.median())
-    return best
-
-
 def test_tpe_finds_the_least_of_the_runs_on_disk_and_resumes(tmp_path):
     search = [*SEARCH, *TPE, "objective=median(one_minus_corr_frobenius)"]
     ran(*search, cwd=tmp_path)
@@ -39,8 +27,9 @@ def test_tpe_finds_the_least_of_the_runs_on_disk_and_resumes(tmp_path):
     assert {state.state for state in states(folder).values()} == {"done"}
     assert len(states(folder)) == 4
     best = OmegaConf.load(folder / "optimization_results.yaml")
-    values = numbers(tmp_path, "one_minus_corr_frobenius")
-    assert best.best_value == min(values.values())
+    trials = load(folder).trials.query("status == 'ok'")
+    values = trials.groupby("optimizer.lr")["one_minus_corr_frobenius"].median()
+    assert best.best_value == values.min()
     assert values[best.best_params["optimizer.lr"]] == best.best_value
     assert (folder / "report.html").exists()
     before = written(folder)

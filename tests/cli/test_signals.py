@@ -2,14 +2,11 @@
 
 import ctypes
 import os
-import random
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -20,7 +17,7 @@ from attnsvm.cli.signals import SIGNALS
 from attnsvm.record import states
 from attnsvm.sweeps.status import main as status
 from tests.command import BIN, SMALL, begun, environment, until
-from tests.faults import configs, contents, finished, in_child, litter, owners, run_states, sweep
+from tests.faults import configs, finished, in_child, litter, owners, run_states, sweep
 from tests.quick import quick
 
 LONG = ("optimizer.record_every=100000000", "data.n=2", "data.T=3", "data.d=3")
@@ -136,35 +133,6 @@ def test_idle_workers_end_with_a_killed_driver():
     workers = driver.stdout.split()
     assert workers
     until(lambda: not alive(map(int, workers)), END_S)
-
-
-@pytest.mark.faults
-def test_no_process_outlives_a_driver_killed_at_a_random_moment(tmp_path):
-    grid = ["-m", "data.d=5,6,7", "trials=6", "optimizer.steps=400"]
-    assert begun(*grid, "hydra.sweep.dir=expected", cwd=tmp_path).wait(120) == 0
-    rng, mark = random.Random(0), f"KILLED_BY={os.getpid()}"
-    env = os.environ | dict([mark.split("=")])
-    for _ in range(40):
-        driver = begun(*grid, "hydra.sweep.dir=sweep", *JOBLIB, cwd=tmp_path, env=env)
-        time.sleep(rng.uniform(0, 8))
-        driver.kill()
-        driver.wait()
-        until(lambda: not marked(mark), END_S)
-        if (tmp_path / "sweep/report.html").exists():
-            assert contents(tmp_path / "sweep") == contents(tmp_path / "expected")
-            shutil.rmtree(tmp_path / "sweep")
-    assert begun(*grid, "hydra.sweep.dir=sweep", *JOBLIB, cwd=tmp_path).wait(120) == 0
-    assert contents(tmp_path / "sweep") == contents(tmp_path / "expected")
-
-
-def marked(variable: str) -> list[Path]:
-    """Return the processes, zombies apart, that have an environment variable."""
-    run_states = []
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it has ended
-            if variable.encode() in (process / "environ").read_bytes():
-                run_states.append(process)
-    return run_states
 
 
 @pytest.mark.full

@@ -74,15 +74,26 @@ def test_a_sweep_of_a_users_own_is_listed_run_and_drawn(way, own):
     assert (folder / "figures/mine.png").exists()
 
 
-def test_an_experiment_of_a_users_own_is_listed_and_run(own):
-    (own / "own/experiment").mkdir()
-    (own / "own/experiment/small.yaml").write_text(SWEEP.partition("sweep: mine")[0] + "seed: 7\n")
-    assert "experiment=small  own/" in ran("--help", "--config-dir=own", cwd=own).stdout
-    ran("-m", *SMALL, "experiment=small", "seed=7,8", "--config-dir", "own", cwd=own)
+@pytest.mark.parametrize("way", quick("folder", "config"))
+def test_experiments_and_options_of_a_users_own_are_listed_run_and_swept(way, own):
+    """Also where the search path stands in a primary config of their own."""
+    options = own / ("elsewhere" if way == "config" else "own")
+    files = {
+        options / "head/steep.yaml": "defaults: [/schema/head/quadratic@_here_]\nlam: 0.5\n",
+        options / "experiment/small.yaml": SWEEP.partition("sweep: mine")[0] + "seed: 7\n",
+        own / "own/own.yaml": "defaults: [config, _self_]\nhydra: {searchpath: [elsewhere]}\n",
+    }
+    for path, text in files.items():
+        path.parent.mkdir(exist_ok=True, parents=True)
+        path.write_text(text)
+    words = ["--config-dir=own", *(["--config-name=own"] if way == "config" else [])]
+    if way == "folder":
+        assert "experiment=small  own/" in ran("--help", *words, cwd=own).stdout
+    ran("-m", *SMALL, "experiment=small", "head=steep,linear", *words, cwd=own)
     runs = [json.loads(path.read_text()) for path in own.glob("multirun/latest/*/run.json")]
-    assert sorted(run["config"]["seed"] for run in runs) == [7, 8]
-    assert {run["options"]["head"] for run in runs} == {"relu"}
-    missing = ran(*SMALL, "experiment=small", cwd=own, code=2).stderr
+    assert sorted(run["config"]["head"].get("lam", 0.0) for run in runs) == [0.0, 0.5]
+    assert {run["config"]["seed"] for run in runs} == {7}
+    missing = ran("experiment=small", cwd=own, code=2).stderr
     assert "experiment=small: must be a file DIR/experiment/small.yaml" in missing
 
 
@@ -93,11 +104,10 @@ def test_the_report_runs_no_figures_that_nobody_named(own):
     done = ran("--config-dir", "own", "sweep=mine", *SMALL, "seed=1,2", cwd=own, code=1)
     assert "not drawn tables: RuntimeError: run" in done.stderr
     assert len(list(own.glob("multirun/mine/*/run.json"))) == 2  # the grid was typed
-    report = ("multirun/mine", "--config-dir=own")
-    ran(*report[:1], cwd=own, command="attnsvm-report")
+    ran("multirun/mine", cwd=own, command="attnsvm-report")
     (own / "own/sweep/mine.py").write_text("tables = None\n")
-    wrong = ran(*report, cwd=own, command="attnsvm-report", code=1)
-    assert "must have the functions tables and draw" in wrong.stdout + wrong.stderr
+    wrong = ran("multirun/mine", "--config-dir=own", cwd=own, command="attnsvm-report", code=1)
+    assert "must have the functions tables and draw" in wrong.stdout
 
 
 LACKING = {

@@ -54,25 +54,14 @@ def test_a_wrong_value_is_named_with_what_is_allowed(overrides, message):
 
 def test_what_is_allowed_is_composed():
     composed("data=sphere_in_span", "svm.norms=[spectral]")
-    composed("data=planted", "data.held_out=5", "probe=[held_out,mixture,excess_risk]")
 
 
 def test_signature_changes_with_every_result_affecting_field_and_no_other():
     base = composed()
-    changed = {
-        "data.n=7",
-        "head=relu",
-        "parameterization=kq",
-        "optimizer.lr=0.2",
-        "loss=linear",
-        "selection.saturation=0.9",
-        "svm.gap=1e-8",
-        "trials=99",
-        "seed=1",
-        "model=self_attention",
-    }
-    signatures = {override: signature(composed(override)) for override in changed}
-    assert len({*signatures.values(), signature(base)}) == len(changed) + 1
+    changed = "data.n=7 head=relu parameterization=kq optimizer.lr=0.2 loss=linear trials=99 seed=1"
+    changed += " selection.saturation=0.9 svm.gap=1e-8 model=self_attention"
+    signatures = {signature(composed(override)) for override in changed.split()}
+    assert len({*signatures, signature(base)}) == 11
     assert signature(composed("device=cpu")) == signature(base)
     assert set(WITHOUT_EFFECT).isdisjoint(result_fields(base))
 
@@ -99,15 +88,13 @@ def test_an_extension_package_may_name_a_class_of_the_group(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("group", "name", "field", "value", "allowed"),
+    ("group", "name", "fields"),
     [
-        ("data", "sphere", "n", 2.5, "a whole number"),
-        ("data", "sphere", "T", True, "a whole number"),
-        ("optimizer", "gd", "lr", "fast", "a finite number > 0"),
-        ("model", "sequence", "causal", "false", "true | false"),
+        ("data", "sphere", {"T": True}),
+        ("optimizer", "gd", {"lr": "fast"}),
+        ("model", "sequence", {"causal": "false"}),
     ],
 )
-def test_library_arguments_have_the_type_of_the_schema(group, name, field, value, allowed):
-    with pytest.raises(ConfigError) as caught:
-        named(group, name, **{field: value})
-    assert str(caught.value).startswith(f"{group}.{field}={value}: must be {allowed}")
+def test_library_arguments_have_the_type_of_the_schema(group, name, fields):
+    with pytest.raises(ConfigError, match=f"{group}.{next(iter(fields))}=.*: must be "):
+        named(group, name, **fields)

@@ -26,8 +26,6 @@ DATA = (BATCH.X, BATCH.Z)
         (lambda: attnsvm.sample("sphere", trails=3), ConfigError, "trials"),
         (lambda: attnsvm.select_tokens(BATCH, PATH, saturaton=0.9), TypeError, "saturation"),
         (lambda: attnsvm.solve_svm(*DATA, SELECTED, nrom="nuclear"), TypeError, "norm"),
-        (lambda: attnsvm.solve_gen_svm(*DATA, attend=SELECTED), TypeError, "attended"),
-        (lambda: attnsvm.solve_rank_constrained(*DATA, SELECTED, gpa=1), TypeError, "gap"),
     ],
 )
 def test_a_misspelt_name_in_python_is_an_error_with_the_right_one(call, error, meant):

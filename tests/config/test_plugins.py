@@ -40,9 +40,6 @@ def cubic(tmp_path, monkeypatch):
 
 
 def test_an_installed_option_is_one_of_its_group_whose_fields_are_checked(cubic):
-    assert list(GROUPS["head"])[:4] == ["linear", "relu", "quadratic", "mlp"]
-    assert "cubic" in GROUPS["head"]
-    assert "cubic" not in GROUPS["data"]
     run = composed("head=cubic", "head.power=5")
     assert (run.head.power, run.extensions) == (5, ["cubic_heads"])
     assert option_names(run)["head"] == "cubic"
@@ -57,47 +54,28 @@ def test_the_library_takes_it_by_name(cubic):
     o = batch.X[:, :, 0]
     expected = (o @ batch.head_parameters["v"].unsqueeze(-1)).squeeze(-1) ** 5
     torch.testing.assert_close(batch.head.value(o, batch.head_parameters), expected)
-    own = attnsvm.ProblemBatch.of(batch.X, batch.Z, batch.Y, head="cubic")
-    assert own.head.power == 3
     assert attnsvm.train(batch, steps=20).W.isfinite().all()
 
 
-def test_both_ways_of_declaration_give_the_same_run(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(write_package(tmp_path))
-    with pytest.raises(ConfigError, match=r"head=cubic: must be linear \| relu"):
-        named("head", "cubic")
-    plugins.use_extensions(["cubic_heads"])
-    first = composed("head=cubic", "extensions=[cubic_heads]")
-    write_entry_points(tmp_path, f"head: cubic = {SCHEMA}")
-    plugins._installed.cache_clear()
-    plugins._of_extensions.clear()
-    assert signature(composed("head=cubic")) == signature(first)
-
-
-def test_other_code_of_a_plugin_is_another_run(cubic, tmp_path):
-    before = signature(composed("head=cubic")), signature(composed())
-    with (tmp_path / "cubic_heads/head.py").open("a") as file:
-        file.write("# changed\n")
-    code_digest.cache_clear()
-    assert signature(composed("head=cubic")) != before[0]
-    assert signature(composed()) == before[1]
-
-
-def test_helpers_and_data_of_a_plugin_are_part_of_it_and_are_named(tmp_path, monkeypatch):
+def test_code_helpers_and_data_of_a_plugin_are_part_of_its_runs_and_are_named(
+    tmp_path, monkeypatch
+):
     monkeypatch.syspath_prepend(write_package(tmp_path))
     folder = tmp_path / "cubic_heads"
     (folder / "head.py").write_text("def f():\n    from more import g\n")
+    (folder / ".#head.py").symlink_to("nobody@nowhere.1")  # an editor has locked it
+    (folder / "folder.py").mkdir()
     (tmp_path / "more").mkdir()
     for path in ("more/__init__.py", "more/deep.py", "last.py", "other.py", "cubic_heads/a.json"):
         (tmp_path / path).write_text("import last, torch, attnsvm\n" if "init" in path else "")
     config = composed("extensions=[cubic_heads]")
-    code = extension_code(config)["cubic_heads"]
-    assert code.endswith(" with last, more")
-    for path in ("more/deep.py", "last.py", "cubic_heads/a.json", "other.py"):
+    assert extension_code(config)["cubic_heads"].endswith(" with last, more")
+    before = signature(config)
+    for path in ("other.py", "more/deep.py", "last.py", "cubic_heads/a.json", "cubic_heads/t.csv"):
         (tmp_path / path).write_text("# changed")
         code_digest.cache_clear()
-        assert (extension_code(config)["cubic_heads"] == code) == (path == "other.py")
-        code = extension_code(config)["cubic_heads"]
+        assert (signature(config) == before) == (path == "other.py")
+        before = signature(config)
 
 
 PROBE = """
@@ -121,7 +99,6 @@ BROKEN = {
     "types that OmegaConf knows": CONFIG + "    b: set[int] = option(None, None, 'x')\n",
     "its QUANTITIES must be a mapping of words to Quantity, not empty": "{}",
     "a mapping of words to Quantity": "{'a b': Quantity('largest', '1')}",
-    "words to Quantity": "{'max': 'largest'}",
     "a meaning and a unit of one line each": "{'max': Quantity('two\\nlines', '1')}",
 }
 
@@ -142,18 +119,6 @@ def test_a_plugin_that_cannot_be_used_is_named_and_breaks_nothing(message, tmp_p
     assert f"  cannot be used: {line}\n" in help_text()
 
 
-@pytest.mark.parametrize("value", ["inf", "[1,-inf]"])
-def test_a_number_that_no_record_holds_is_refused(value, tmp_path, monkeypatch):
-    kind, default = ("list[float]", "[1.0]") if "[" in value else ("float", "1.0")
-    field = f"    limit: {kind} = option({default}, None, 'x')\n"
-    write_package(tmp_path, config=CONFIG + field)
-    monkeypatch.syspath_prepend(tmp_path)
-    plugins.use_extensions(["cubic_heads"])
-    assert composed("head=cubic").head.limit in (1.0, [1.0])
-    with pytest.raises(ConfigError, match=r"head\.limit=.*: must be finite"):
-        composed("head=cubic", f"head.limit={value}")
-
-
 @pytest.mark.parametrize("base", ["FirstOrderConfig", "GDConfig"])
 def test_steps_must_not_depend_on_the_basis(base, tmp_path, monkeypatch):
     config = CONFIG.replace("import HeadConfig,", "import").replace("HeadConfig", base)
@@ -168,15 +133,13 @@ def test_steps_must_not_depend_on_the_basis(base, tmp_path, monkeypatch):
             composed("optimizer=sign", "data=sphere_in_span", *more)
 
 
-def test_a_name_that_is_taken_is_refused(tmp_path, monkeypatch):
-    write_package(tmp_path, declared="")
-    write_entry_points(tmp_path, f"head: relu = {SCHEMA}", f"head: cubic = {SCHEMA}")
-    other = "head: cubic = other.config:Config"
-    monkeypatch.syspath_prepend(write_entry_points(tmp_path, other, dist="other"))
-    message = GROUPS["head"].broken()
-    assert "the name is one of attnsvm's own" in message["relu"]
-    assert "has this name too; must be one package" in message["cubic"]
-    assert GROUPS["head"]["relu"].__module__ == "attnsvm.config.groups"
+def test_a_number_that_no_record_holds_is_refused(tmp_path, monkeypatch):
+    write_package(tmp_path, config=f"{CONFIG}    limits: list[float] = option([1.0], None, 'x')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    plugins.use_extensions(["cubic_heads"])
+    for value in ("[1,-inf]", "[nan]"):
+        with pytest.raises(ConfigError, match=r"head\.limits=.*: must be finite"):
+            composed("head=cubic", f"head.limits={value}")
 
 
 @pytest.mark.parametrize(
@@ -190,17 +153,15 @@ def test_a_declaration_of_another_form_is_refused(declared, message, tmp_path, m
     monkeypatch.syspath_prepend(write_package(tmp_path, declared=declared))
     with pytest.raises(ConfigError) as caught:
         plugins.use_extensions(["cubic_heads"])
-    assert str(caught.value).startswith("extensions=[cubic_heads]: ")
     assert message in str(caught.value)
 
 
-def test_a_file_that_an_editor_has_locked_is_no_code(cubic, tmp_path):
-    before = code_digest("cubic_heads")
-    (tmp_path / "cubic_heads/.#head.py").symlink_to("nobody@nowhere.1")
-    (tmp_path / "cubic_heads/folder.py").mkdir()
-    code_digest.cache_clear()
-    assert code_digest("cubic_heads") == before
-    (tmp_path / "cubic_heads/table.csv").write_text("a,b")
-    code_digest.cache_clear()
-    assert code_digest("cubic_heads") != before
-    assert code_digest("sys") == code_digest()  # of the interpreter itself
+def test_a_name_that_is_taken_is_refused(tmp_path, monkeypatch):
+    write_package(tmp_path, declared="")
+    write_entry_points(tmp_path, f"head: relu = {SCHEMA}", f"head: cubic = {SCHEMA}")
+    other = "head: cubic = other.config:Config"
+    monkeypatch.syspath_prepend(write_entry_points(tmp_path, other, dist="other"))
+    message = GROUPS["head"].broken()
+    assert "the name is one of attnsvm's own" in message["relu"]
+    assert "has this name too; must be one package" in message["cubic"]
+    assert GROUPS["head"]["relu"].__module__ == "attnsvm.config.groups"

@@ -12,10 +12,9 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.apt import install
@@ -43,14 +42,24 @@ def lacking() -> str:
 @contextmanager
 def cluster(folder: Path) -> Iterator[dict[str, str]]:
     """Run a cluster in `folder`; yield the environment that reaches it."""
-    started: list[subprocess.Popen[bytes]] = []
     environment = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_")}
     environment |= {"SLURM_CONF": str(folder / "slurm.conf"), "PATH": PATH}
     _write_configuration(folder)
+    (folder / "munge.key").write_bytes(os.urandom(1024))
+    (folder / "munge.key").chmod(0o400)
+    folder.chmod(0o755)
+    files = {"key-file": "munge.key", "socket": "munge.socket", "pid-file": "munged.pid"}
+    files |= {"log-file": "munged.log", "seed-file": "munged.seed"}
+    options = [f"--{name}={folder / file}" for name, file in files.items()]
+    daemons = [["munged", "--foreground", "--force", *options], ["slurmctld", "-D"]]
+    daemons += [["slurmd", "-D", "-N", node] for node in NODES]
+    started: list[subprocess.Popen[bytes]] = []
     try:
-        started.append(_munged(folder, environment))
-        started.append(_daemon(["slurmctld", "-D"], folder, environment))
-        started += [_daemon(["slurmd", "-D", "-N", node], folder, environment) for node in NODES]
+        for command in daemons:
+            with (folder / "daemons.log").open("ab") as log:
+                kept = {"env": environment, "stdout": log, "stderr": log}
+                started.append(subprocess.Popen(command, start_new_session=True, **kept))
+            _wait(lambda: (folder / "munge.socket").exists(), 10, "munged", folder)
         asked = ["sinfo", "-h", "-N", "-o", "%N %T"]
         idle = lambda: _output(asked, environment).split().count("idle") == len(NODES)  # noqa: E731
         _wait(idle, 60, "the nodes", folder)
@@ -58,7 +67,12 @@ def cluster(folder: Path) -> Iterator[dict[str, str]]:
     finally:
         empty_queue(environment)
         for process in reversed(started):
-            _stop(process)
+            process.terminate()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
         _kill_strays(folder)
 
 
@@ -66,7 +80,11 @@ def _write_configuration(folder: Path) -> None:
     for name in ("state", *(f"spool-{node}" for node in NODES)):
         (folder / name).mkdir()
     host = socket.gethostname().split(".")[0]
-    controller_port, *node_ports = _free_ports(1 + len(NODES))
+    # ports on which nobody listens now: two clusters may run on one machine
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(1 + len(NODES))]
+    controller_port, *node_ports = [sock.getsockname()[1] for sock in sockets]
+    for sock in sockets:
+        sock.close()
     nodes = [
         NODE.format(name=name, host=host, port=port, cpus=CPUS, memory=MEMORY_MB)
         for name, port in zip(NODES, node_ports, strict=True)
@@ -75,53 +93,16 @@ def _write_configuration(folder: Path) -> None:
     conf = CONF.format(host=host, port=controller_port, folder=folder, **texts)
     (folder / "slurm.conf").write_text(conf)
     # any device that exists will do: SLURM counts it and tells the job its number
-    gres = [f"NodeName={name} Name=gpu File=/dev/null" for name in NODES]
-    (folder / "gres.conf").write_text("\n".join(gres) + "\n")
+    gres = [f"NodeName={name} Name=gpu File=/dev/null\n" for name in NODES]
+    (folder / "gres.conf").write_text("".join(gres))
 
 
-def _free_ports(count: int) -> list[int]:
-    """Return ports on which nobody listens now: two clusters may run on one machine."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for sock in sockets:
-            sock.bind(("127.0.0.1", 0))
-        return [sock.getsockname()[1] for sock in sockets]
-
-
-def _munged(folder: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
-    key = folder / "munge.key"
-    key.write_bytes(os.urandom(1024))
-    key.chmod(0o400)
-    folder.chmod(0o755)
-    files = {"key-file": key, "socket": "munge.socket", "pid-file": "munged.pid"}
-    files |= {"log-file": "munged.log", "seed-file": "munged.seed"}
-    options = [f"--{name}={folder / file}" for name, file in files.items()]
-    process = _daemon(["munged", "--foreground", "--force", *options], folder, environment)
-    _wait(lambda: (folder / "munge.socket").exists(), 10, "munged", folder)
-    return process
-
-
-def _daemon(
-    command: list[str], folder: Path, environment: dict[str, str]
-) -> subprocess.Popen[bytes]:
-    with tempfile.NamedTemporaryFile("wb", dir=folder, suffix=".out", delete=False) as log:
-        return subprocess.Popen(
-            command, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-        )
-
-
-def _wait(
-    holds: Callable[[], bool], seconds: float, what: str, folder: Path = Path("/nowhere")
-) -> None:
+def _wait(holds: Callable[[], bool], seconds: float, what: str, folder: Path) -> None:
     deadline = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > deadline:
-            logs = "\n".join(
-                f"--- {path.name}\n{path.read_text(errors='replace')[-1500:]}"
-                for pattern in ("*.log", "*.out")
-                for path in folder.glob(pattern)
-            )
-            raise TimeoutError(f"{what} did not come up within {seconds:g} s\n{logs}")
+            logs = [path.read_text(errors="replace")[-1500:] for path in folder.glob("*.log")]
+            raise TimeoutError(f"{what} did not come up within {seconds:g} s", *logs)
         time.sleep(0.2)
 
 
@@ -129,7 +110,8 @@ def empty_queue(environment: dict[str, str]) -> None:
     """Cancel what is left and give it time to end."""
     subprocess.run(["scancel", "--user=root"], env=environment, timeout=20, check=False)
     with suppress(TimeoutError):
-        _wait(lambda: not _output(["squeue", "--noheader"], environment).strip(), 15, "an end")
+        empty = lambda: not _output(["squeue", "--noheader"], environment).strip()  # noqa: E731
+        _wait(empty, 15, "an empty queue", Path("/nowhere"))
 
 
 def _output(command: list[str], environment: dict[str, str]) -> str:
@@ -144,15 +126,6 @@ def _kill_strays(folder: Path) -> None:
         with suppress(OSError):
             if mark in path.read_bytes() and int(path.parent.name) != os.getpid():
                 os.kill(int(path.parent.name), signal.SIGKILL)
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    process.send_signal(signal.SIGTERM)
-    try:
-        process.wait(10)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
 
 
 if __name__ == "__main__":
