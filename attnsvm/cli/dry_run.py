@@ -1,7 +1,7 @@
 """`dry_run=true`: list the runs and estimate their time from measured costs; nothing is run."""
 
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -37,21 +37,21 @@ def log_plan(
         log.info("%-11s %s  %s", states[name], names[name], " ".join(overrides))
     pending = [configs[name] for name, state in states.items() if state not in KEPT]
     log.info("%d runs, %d of them pending", len(cells), len(pending))
-    known: list[dict[str, float]] = []
+    needed: defaultdict[str, float] = defaultdict(float)  # seconds of each part
     missing: Counter[str] = Counter()
     for config in pending:
         try:
-            known.append(seconds(config))
+            for part, spent in seconds(config).items():
+                needed[part] += spent
         except UnmeasuredError as error:
             missing[str(error)] += 1
-    if known:
-        of = "" if len(known) == len(pending) else f" for {len(known)} of them"
-        time = duration(sum(sum(parts.values()) for parts in known))
+    if needed:
+        of = f" for {len(pending) - missing.total()} of them" if missing else ""
+        time = duration(sum(needed.values()))
         log.info("about %s in one process%s, once kernels are compiled", time, of)
-    published = [s for parts in known for part, s in parts.items() if part.startswith(PUBLISHED)]
-    if published:
-        slow = duration(sum(published))
-        log.info("%s of it for the published method: svm.published=false is without", slow)
+    if slow := sum(s for part, s in needed.items() if part.startswith(PUBLISHED)):
+        words = "%s of it for the published method: svm.published=false is without"
+        log.info(words, duration(slow))
     for part, runs in missing.most_common():
         log.info("no estimate for %d runs: the cost of %s was not measured", runs, part)
     if probes := sorted({name for config in pending for name in config.probe}):

@@ -6,7 +6,6 @@ a report and the exit code that our own sweeper gives.
 """
 
 import hashlib
-import itertools
 import json
 import logging
 import sys
@@ -149,19 +148,20 @@ def close_sweep(folder: Path, cells: Collection[str], complete: Sequence[str] = 
     rows = {name: by_name.get(name) or vars(record.run_state(folder / name)) for name in cells}
     missing = {name: row for name, row in rows.items() if row["state"] not in complete}
     lines = [
-        record.one_line(f"  {row['state']} {name}: {row['reason']} ({row.get('place') or '-'})")
-        for name, row in itertools.islice(missing.items(), FAILURES_LISTED)
+        f"  {row['state']} {name}: {row['reason']} ({row.get('place') or '-'})"
+        for name, row in missing.items()
     ]
-    lines += [record.one_line(f"  not drawn {failure}") for failure in failed]
-    if not missing:
-        return "\n".join([f"{folder}: all runs are done", *lines]) if lines else ""
+    lines = [*lines[:FAILURES_LISTED], *(f"  not drawn {failure}" for failure in failed)]
+    if not lines:
+        return ""
     states = Counter(str(row["state"]) for row in missing.values())
     counts = ", ".join(f"{n} {state}" for state, n in states.most_common())
-    listed = "the report lists all of them; " if same_plan else ""
-    kept = [f"{state}: {MEANINGS['next'][state]}" for state in states if state in record.KEPT]
-    resumed = "run the same command again to resume" * (len(kept) < len(states))
-    summary = f"{counts} of {len(rows)} runs; {listed}{'; '.join([*kept, resumed]).strip('; ')}"
-    return "\n".join([f"{folder}: {summary}", *lines])
+    summary = [f"{counts} of {len(rows)} runs" if missing else "all runs are done"]
+    summary += ["the report lists all of them"] if missing and same_plan else []
+    summary += [f"{state}: {MEANINGS['next'][state]}" for state in states if state in record.KEPT]
+    if states.keys() - set(record.KEPT):
+        summary.append("run the same command again to resume")
+    return "\n".join([f"{folder}: {'; '.join(summary)}", *map(record.one_line, lines)])
 
 
 # --- other sweepers -------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from typing import Any, Union, get_args, get_origin
 
 from attnsvm.config.fields import ConfigError, Option
 from attnsvm.config.names import must_be_one_of
-from attnsvm.config.probe import MAX_NAME, Quantity
+from attnsvm.config.probe import MAX_NAME, ProbeConfig, Quantity
 from attnsvm.config.sources import package_of
 
 DECLARED = "ATTNSVM"
@@ -168,32 +168,24 @@ def _usable_schema(place: str, base: type) -> type:
     _require(extends, f"must be a dataclass that extends {base.__name__}")
     decorated = "__dataclass_fields__" in vars(schema) and not schema.__dataclass_params__.frozen
     _require(decorated, "must be decorated with @dataclass itself, and not be frozen")
-    target = vars(schema).get("_target_")
-    ours = isinstance(target, str) and package_of(target) == package
+    ours = package_of(str(vars(schema).get("_target_"))) == package
     _require(ours, f"its _target_ must name a class in {package}, as in '{package}.head.MyHead'")
-    try:
-        OmegaConf.structured(schema)
-    except Exception as error:
-        known = f"its fields must have types that OmegaConf knows ({_described(error)})"
-        raise ConfigError(known) from error
     for f in dataclasses.fields(schema):
         declared = f.name == "_target_" or isinstance(f.metadata.get("doc"), str)
         form = "Annotated[TYPE, ALLOWED, MEANING] = DEFAULT"
         _require(declared, f"its field {f.name} must be declared as {form}")
         must = "must be of int | float | bool | str, a list of one, or None"
         _require(_is_plain(f.type), f"its field {f.name} {must}")
-    quantities = getattr(schema, "QUANTITIES", None)
-    if quantities is not None:
-        named = (
-            isinstance(quantities, Mapping)
-            and quantities
-            and all(
-                isinstance(quantity, Quantity)
-                and str(name).isidentifier()
-                and len(name) <= MAX_NAME
-                for name, quantity in quantities.items()
-            )
-        )
+    try:
+        OmegaConf.structured(schema)
+    except Exception as error:
+        raise ConfigError(f"its defaults must be of their types ({_described(error)})") from error
+    if issubclass(schema, ProbeConfig):
+        quantities: Any = schema.QUANTITIES
+        named = isinstance(quantities, Mapping) and len(quantities) > 0
+        for name, quantity in quantities.items() if named else ():
+            is_word = str(name).isidentifier() and len(name) <= MAX_NAME
+            named = named and is_word and isinstance(quantity, Quantity)
         _require(named, "its QUANTITIES must be a mapping of words to Quantity, not empty")
     return schema
 

@@ -97,10 +97,8 @@ def counted(values: Iterable[Any]) -> str:
 
 def spread(values: Any, digits: int) -> str:
     """Return the least and the largest of some numbers: "1.12 to 2.31"; "none" of none."""
-    ends = (
-        [f"{float(end):.{digits}g}" for end in (values.min(), values.max())] if len(values) else []
-    )
-    return " to ".join(dict.fromkeys(ends)) or "none"
+    ends = (values.min(), values.max()) if len(values) else ()
+    return " to ".join(dict.fromkeys(f"{float(end):.{digits}g}" for end in ends)) or "none"
 
 
 def one_instance(index: Any, B: int) -> Any:

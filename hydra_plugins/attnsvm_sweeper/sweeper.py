@@ -218,24 +218,17 @@ class AttnsvmSweeper(Sweeper):
             check_run(config, self.composed.hydra, machine)
             cells[name], configs[name] = cell, config
         gc.set_threshold(*usual)
-        self._judge(skipped, len(grid), bool(cells))
+        if skipped:
+            share = f"{len(skipped)} of {len(grid)} cells of the grid"
+            if not (self.skips and cells):
+                hint = f"; hydra.sweeper.invalid=skip skips {share} that cannot be" if cells else ""
+                raise ConfigError(f"{next(iter(skipped.values()))}{hint}")
+            log.warning("%s are skipped: they cannot be", share)
+            for cell_words, why in itertools.islice(skipped.items(), LISTED):
+                log.warning("skipped %s: %s", cell_words, why)
         if equal := len(grid) - len(cells) - len(skipped):
             log.info("%d of %d runs are equal to others: each runs once", equal, len(grid))
         return cells, configs, skipped
-
-    def _judge(self, skipped: dict[str, str], grid: int, any_left: bool) -> None:
-        """Log the cells that cannot be; ConfigError unless they are to be skipped."""
-        if not skipped:
-            return
-        share = f"{len(skipped)} of {grid} cells of the grid"
-        reason = next(iter(skipped.values()))
-        if not any_left:
-            raise ConfigError(reason)
-        if not self.skips:
-            raise ConfigError(f"{reason}; hydra.sweeper.invalid=skip skips {share} that cannot be")
-        log.warning("%s are skipped: they cannot be", share)
-        for cell, why in itertools.islice(skipped.items(), LISTED):
-            log.warning("skipped %s: %s", cell, why)
 
     def _launch(self, pending: dict[str, list[str]]) -> None:
         """Run the cells by the launcher; if it fails, submit again the cells that did not start.

@@ -96,7 +96,7 @@ BROKEN = {
     "its _target_ must name a class in cubic_heads": CONFIG.replace("cubic_heads.head", "os"),
     "its field other must be declared as Annotated[": CONFIG + "    other: int = 3\n",
     "field b must be of int | float |": CONFIG + "    b: list[list[int]] = option([], None, 'x')\n",
-    "types that OmegaConf knows": CONFIG + "    b: set[int] = option(None, None, 'x')\n",
+    "its defaults must be of their types": CONFIG + "    b: int = option('a', None, 'x')\n",
     "its QUANTITIES must be a mapping of words to Quantity, not empty": "{}",
     "a mapping of words to Quantity": "{'a b': Quantity('largest', '1')}",
     "a meaning and a unit of one line each": "{'max': Quantity('two\\nlines', '1')}",
