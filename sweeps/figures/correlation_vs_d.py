@@ -250,8 +250,8 @@ def _pairs(tables: Tables, axes: CellAxes) -> Figure:
         alone = (~known[table["col"] == name]).sum()
         texts = f"exact only: {alone['direct']}", f"published only: {alone['log_domain']}"
         for x, y, text in zip((0.03, 0.97), (0.97, 0.03), texts, strict=True):
-            place = {"ha": "left", "va": "top"} if y > x else {"ha": "right", "va": "bottom"}
-            ax.text(x, y, text, fontsize=6.5, transform=ax.transAxes, **place)
+            ha, va = ("left", "top") if y > x else ("right", "bottom")
+            ax.text(x, y, text, fontsize=6.5, transform=ax.transAxes, ha=ha, va=va)
     return fig
 
 

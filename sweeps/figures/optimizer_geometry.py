@@ -235,8 +235,8 @@ def _map(name: str, tables: Tables, axes: CellAxes) -> Figure:
         ax.axvline(len(norms) - balls, color="white", linewidth=3)
     counts = {} if reached is None else dict(_settings(reached, axes))
     for place, (word, part) in enumerate(settings if counts else ()):
-        where = {"va": "center", "fontsize": 6.5, "transform": ax.get_yaxis_transform()}
-        ax.text(1.01, place + 0.5, _ends(part, counts.get(word)), **where)
+        text, transform = _ends(part, counts.get(word)), ax.get_yaxis_transform()
+        ax.text(1.01, place + 0.5, text, va="center", fontsize=6.5, transform=transform)
     return fig
 
 
