@@ -34,9 +34,6 @@ WIDE = 256
 MANY = 64
 """Least dimension d that is not so few."""
 
-TINY_W = 1e-150
-"""Least ||W|| for the thin spectrum: below it squares could underflow."""
-
 
 UNPROVED = {
     "W": math.nan,
@@ -218,7 +215,7 @@ def spectrum(W: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:
     for b, P in enumerate(basis(Z)):
         inside = W[b] @ P
         size, rest = inside.norm(), torch.addmm(W[b], inside, P.mT, alpha=-1).norm()
-        if size >= TINY_W and rest <= W.shape[1] ** 0.5 * EPS * size:
+        if rest <= W.shape[1] ** 0.5 * EPS * size:
             values, distance[b] = torch.linalg.svdvals(inside), rest
             sigma[b, : len(values)] = values
         elif (whole := W[b].nan_to_num(0.0)).any():

@@ -14,6 +14,7 @@ import math
 import torch
 from torch import Tensor
 
+from attnsvm.display.pace import each
 from attnsvm.linalg import EPS
 from attnsvm.svm.certificate import bounds, check_ray
 from attnsvm.svm.frobenius import least_norm
@@ -37,7 +38,13 @@ def by_size(problem: SvmProblem) -> Candidate:
     """Return the candidates from Gram matrices, or of instances with many rows one by one."""
     if problem.N <= GRAM_ROWS:
         return least_norm(problem)
-    parts = [by_pivoting(problem.take(slice(b, b + 1))) for b in range(problem.B)]
+    return by_instance(by_pivoting, problem)
+
+
+def by_instance(method: Method, problem: SvmProblem) -> Candidate:
+    """Return the candidates by `method` of one instance after the other."""
+    instances = each("instance", range(problem.B))
+    parts = [method(problem.take(slice(b, b + 1))) for b in instances]
     return Candidate(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
 
 

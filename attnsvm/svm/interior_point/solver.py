@@ -31,7 +31,13 @@ from attnsvm.svm import reference
 from attnsvm.svm.certificate import bounds, check_ray
 from attnsvm.svm.equalities import independent_equalities, restoring
 from attnsvm.svm.frobenius import least_norm
-from attnsvm.svm.frobenius.pivoting import ENTERING, by_blocks, grown, most_violated
+from attnsvm.svm.frobenius.pivoting import (
+    ENTERING,
+    by_blocks,
+    by_instance,
+    grown,
+    most_violated,
+)
 from attnsvm.svm.interior_point import face
 from attnsvm.svm.problem import EQUALITY, INEQUALITY, PADDING, SvmProblem, power_of_two
 from attnsvm.svm.solution import Candidate, Method
@@ -42,10 +48,7 @@ def solve(problem: SvmProblem, norm: Norm) -> Candidate:
     """Return W and multipliers, NaN where no W is feasible, and the rays of those."""
     start = least_norm(problem)
     W, a = torch.full_like(start.W, torch.nan), torch.full_like(start.multipliers, torch.nan)
-    margins = torch.where(_clear(problem, start.W), problem.margins(start.W), torch.inf)
-    known = start.W.isfinite().all(dim=(1, 2)) & start.W.any(-1).any(-1)
-    known &= check_ray(problem, start.ray)[1] < RAY_RATIO
-    index = (known & (margins.amin(dim=1) > 0)).nonzero()[:, 0]
+    index = _usable(problem, start).nonzero()[:, 0]
     if index.numel():
         part = problem.take(index)
         part, rows = part.first_rows(int(part.most_rows().max()))
@@ -56,9 +59,15 @@ def solve(problem: SvmProblem, norm: Norm) -> Candidate:
     return Candidate(W, a, start.ray)
 
 
-def _clear(problem: SvmProblem, W: Tensor) -> Tensor:
-    """Return the separating rows of which the margins of W are not rounding error, (B, N) bool."""
-    return problem.separating & ~problem.faint(W)
+def _usable(problem: SvmProblem, start: Candidate) -> Tensor:
+    """Return where the method can start: where W is not zero and separates, without a ray, (B,).
+
+    Margins that are rounding error do not count.
+    """
+    clear = problem.separating & ~problem.faint(start.W)
+    margins = torch.where(clear, problem.margins(start.W), torch.inf).amin(dim=1)
+    known = start.W.isfinite().all(dim=(1, 2)) & start.W.any(-1).any(-1) & (margins > 0)
+    return known & (check_ray(problem, start.ray)[1] < RAY_RATIO)
 
 
 PART = 2**21
@@ -220,16 +229,13 @@ POLISHED = 2**20
 
 def constraint_generation(problem: SvmProblem, norm: Norm) -> Candidate:
     """Return W, multipliers and rays of large instances, one after the other; NaN where none."""
-    instances = each("instance", range(problem.B))
-    parts = [_alone(problem.take(slice(b, b + 1)), norm) for b in instances]
-    return Candidate(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
+    return by_instance(partial(_alone, norm=norm), problem)
 
 
 def _alone(problem: SvmProblem, norm: Norm) -> Candidate:
     """Return the candidate of a single instance."""
     start = by_blocks(problem)
-    separates = bool((problem.margins(start.W) > 0)[_clear(problem, start.W)].all())
-    if norm.is_hilbert or not (separates and start.W.isfinite().all() and start.W.any()):
+    if norm.is_hilbert or not _usable(problem, start):
         return start
     index = problem.equality[0].nonzero()[:, 0]
     equality = torch.zeros_like(problem.equality[0])  # independent ones
