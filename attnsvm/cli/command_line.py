@@ -122,10 +122,11 @@ class CommandLine:
         for group in PACKAGED:
             known = self.user_files(group)
             for name in self.chosen(group):
-                files, ours = known.get(name, []), conf_folder() / f"{group}/{name}.yaml"
-                if len(files) + ours.is_file() > 1:
-                    listed = ", ".join(map(str, [*files, *([ours] if ours.is_file() else [])]))
-                    raise ConfigError(f"{group}={name}: must be one file, is {listed}")
+                files = known.get(name, [])
+                listed = [*files, *conf_folder().glob(f"{group}/{name}.yaml")]
+                if len(listed) > 1:
+                    must = f"must be one file, is {', '.join(map(str, listed))}"
+                    raise ConfigError(f"{group}={name}: {must}")
                 for path in files:
                     lines = path.read_text(errors="replace").replace(" ", "").splitlines()
                     if "#@package_global_" not in lines:

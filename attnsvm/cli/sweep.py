@@ -42,7 +42,7 @@ BASIC = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 RUN_FOLDER = "${run_name:}"
 
 FAILURES_LISTED = 20
-"""Largest number of runs without a record that the summary lists; the report lists all."""
+"""Largest number of runs without a record, or of skipped cells, that the summary lists."""
 
 STALE = "stale"
 """The state of records that `hydra.sweeper.rerun` names to be made again."""

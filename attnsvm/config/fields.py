@@ -10,7 +10,6 @@ import dataclasses
 import inspect
 import math
 import numbers
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -98,21 +97,11 @@ class ListOf:
 
 
 def allowed_values(text: str) -> Range | OneOf | None:
-    """Return the range `low..high`, either of which may be absent, or one of `word|word`.
-
-    `low<..` excludes low and `..<high` high, which may be `MOST`.
-    """
-    limits = re.fullmatch(r"([^<]*)(<?)\.\.(<?)(.*)", text)
-    if limits is None:
+    """Return the range `low..high`, either of which may be absent, or one of `word|word`."""
+    if ".." not in text:
         return OneOf(tuple(text.split("|"))) if text else None
-    low, low_open, high_open, high = limits.groups()
-    return Range(_limit(low or "-inf"), _limit(high or "inf"), bool(low_open), bool(high_open))
-
-
-def _limit(text: str) -> float:
-    if text == "MOST":
-        return MOST
-    return int(text) if text.isdigit() else float(text)
+    low, high = text.split("..")
+    return Range(float(low or "-inf"), float(high or "inf"))
 
 
 Allowed = Range | OneOf | ListOf | NormName

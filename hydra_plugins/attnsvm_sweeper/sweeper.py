@@ -29,7 +29,14 @@ from attnsvm.cli.command_line import check_sweep
 from attnsvm.cli.dry_run import log_plan
 from attnsvm.cli.errors import SweepIncompleteError
 from attnsvm.cli.memory import job_machine, refuse_without_disk
-from attnsvm.cli.sweep import check_run, check_subdir, close_sweep, rerun, sweep_folder
+from attnsvm.cli.sweep import (
+    FAILURES_LISTED,
+    check_run,
+    check_subdir,
+    close_sweep,
+    rerun,
+    sweep_folder,
+)
 from attnsvm.config import ConfigError
 from attnsvm.config.identity import fields_of, plan_digest, run_name
 from attnsvm.config.names import must_be_one_of
@@ -82,9 +89,6 @@ class PluginSearchPath(SearchPathPlugin):
 
 INVALID = ("refuse", "skip")
 """What may be done about a cell that cannot be."""
-
-LISTED = 20
-"""Most skipped cells that the log lists; plan and report have all of them."""
 
 SHARING = 8
 """Cells of a job with a GPU: a start of CUDA takes longer than a small run."""
@@ -224,7 +228,7 @@ class AttnsvmSweeper(Sweeper):
                 hint = f"; hydra.sweeper.invalid=skip skips {share} that cannot be" if cells else ""
                 raise ConfigError(f"{next(iter(skipped.values()))}{hint}")
             log.warning("%s are skipped: they cannot be", share)
-            for cell_words, why in itertools.islice(skipped.items(), LISTED):
+            for cell_words, why in itertools.islice(skipped.items(), FAILURES_LISTED):
                 log.warning("skipped %s: %s", cell_words, why)
         if equal := len(grid) - len(cells) - len(skipped):
             log.info("%d of %d runs are equal to others: each runs once", equal, len(grid))

@@ -18,7 +18,7 @@ def test_help_completion_workers_tables_and_verification_know_it(way, tmp_path, 
     place = WAYS[way](tmp_path / "place")
     cwd, path = (place, None) if way == "file" else (tmp_path, place)
     words = [] if way == "installed" else ["extensions=[cubic_heads]"]
-    assert "| cubic" in ran("--help", *words, path=path, cwd=cwd).stdout
+    assert " cubic\n" in ran("--help", *words, path=path, cwd=cwd).stdout
     shown = ran("--help", "head=cubic", *words, path=path, cwd=cwd)
     assert "# exponent, odd (>= 1 and <= 9)\npower: 3" in shown.stdout
     with monkeypatch.context() as completing:
