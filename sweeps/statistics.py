@@ -22,6 +22,23 @@ BLOCK_NUMBERS = 2**22
 Statistic = Literal["mean", "median"]
 
 
+MIDDLE: Any = {"mean": np.mean, "median": np.median}
+
+
+def _bootstrap(samples: Sequence[np.ndarray], statistic: Any, seed: Any, **more: Any) -> Any:
+    """Return low and high of the percentile bootstrap interval of a statistic of samples."""
+    return bootstrap(
+        samples,
+        statistic,
+        n_resamples=RESAMPLES,
+        batch=max(1, BLOCK_NUMBERS // sum(sample.size for sample in samples)),
+        confidence_level=LEVEL,
+        method="percentile",
+        random_state=np.random.default_rng(seed),
+        **more,
+    ).confidence_interval
+
+
 def bootstrap_interval(
     values: np.ndarray, statistic: Statistic = "mean"
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -35,17 +52,34 @@ def bootstrap_interval(
     if n < 2 or groups == 0:
         return np.full(groups, np.nan), np.full(groups, np.nan)
     centre = values[:, 0]  # centred, so that equal values give exactly that value
-    interval = bootstrap(
-        (values - centre[:, None],),
-        {"mean": np.mean, "median": np.median}[statistic],
-        axis=1,
-        n_resamples=RESAMPLES,
-        batch=max(1, BLOCK_NUMBERS // values.size),
-        confidence_level=LEVEL,
-        method="percentile",
-        random_state=np.random.default_rng([0, n]),
-    ).confidence_interval
-    return interval.low + centre, interval.high + centre
+    low, high = _bootstrap([values - centre[:, None]], MIDDLE[statistic], [0, n], axis=1)
+    return low + centre, high + centre
+
+
+def slope(
+    x: np.ndarray, values: np.ndarray, statistic: Statistic = "median"
+) -> tuple[float, float, float, float]:
+    """Return the slope b of log y = a + b x by least squares, its interval, low and high, and a.
+
+    y is the statistic of each column of `values` (instances, x), over its finite values. The
+    interval, of coverage `LEVEL`, is the percentile bootstrap of the instances: whole rows, if
+    none lacks a value, else those of each column; NaN where a column has one value.
+    """
+    weights = (x - x.mean()) / ((x - x.mean()) ** 2).sum()
+
+    def logs(*samples: np.ndarray, axis: int = -1) -> np.ndarray:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.log([MIDDLE[statistic](sample, axis=axis) for sample in samples])
+
+    def of_samples(*samples: np.ndarray, axis: int = -1) -> np.ndarray:
+        return np.tensordot(weights, logs(*samples, axis=axis), axes=1)
+
+    samples = [column[np.isfinite(column)] for column in values.T]
+    b, ends = float(of_samples(*samples)), (np.nan, np.nan)
+    if min(map(len, samples)) > 1:
+        paired = bool(np.isfinite(values).all())
+        ends = _bootstrap(samples, of_samples, 0, paired=paired, vectorized=True)
+    return b, *map(float, ends), float((logs(*samples) - b * x).mean())
 
 
 def summaries(
@@ -78,43 +112,6 @@ def summaries(
         low, high = bootstrap_interval(block, statistic)
         table.loc[at, "low"], table.loc[at, "high"] = low, high
     return table
-
-
-def slope(
-    x: np.ndarray, values: np.ndarray, statistic: Statistic = "median"
-) -> tuple[float, float, float, float]:
-    """Return the slope b of log y = a + b x by least squares, its interval, low and high, and a.
-
-    y is the statistic of each column of `values` (instances, x), over its finite values. The
-    interval, of coverage `LEVEL`, is the percentile bootstrap of the instances: whole rows, if
-    none lacks a value, else those of each column; NaN where a column has one value.
-    """
-    weights = (x - x.mean()) / ((x - x.mean()) ** 2).sum()
-    middle: Any = {"mean": np.mean, "median": np.median}[statistic]
-
-    def logs(*samples: np.ndarray, axis: int = -1) -> np.ndarray:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.log([middle(sample, axis=axis) for sample in samples])
-
-    def of_samples(*samples: np.ndarray, axis: int = -1) -> np.ndarray:
-        return np.tensordot(weights, logs(*samples, axis=axis), axes=1)
-
-    finite = np.isfinite(values)
-    samples = [column[known] for column, known in zip(values.T, finite.T, strict=True)]
-    b, low, high = float(of_samples(*samples)), np.nan, np.nan
-    if min(map(len, samples)) > 1:
-        low, high = bootstrap(
-            samples,
-            of_samples,
-            paired=bool(finite.all()),
-            vectorized=True,
-            n_resamples=RESAMPLES,
-            batch=max(1, BLOCK_NUMBERS // values.size),
-            confidence_level=LEVEL,
-            method="percentile",
-            random_state=np.random.default_rng(0),
-        ).confidence_interval
-    return b, float(low), float(high), float((logs(*samples) - b * x).mean())
 
 
 def wilson_interval(count: np.ndarray, n: np.ndarray) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, product
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,7 @@ NOTEBOOK_DPI = 150
 """Resolution of a figure in a notebook."""
 
 NUMBERED = 150
-"""Largest number of fields of a heatmap whose numbers are written into them."""
+"""Largest number of fields of heatmaps whose numbers are written into them."""
 
 BOXES = {("least", "largest"): 0.7, ("q25", "q75"): 6.0}
 """Ends of the whiskers and of the box -> width of their bars."""
@@ -104,27 +104,26 @@ def chart_of(sweep: LoadedSweep, spec: ChartSpec, remarks: Sequence[str] = ()) -
     spec, notes = named(sweep, spec)
     rows = rows_for(sweep, spec)
     spec = checked(sweep, spec, rows)
-    instances = rows.drop_duplicates(row_key(rows))
-    kept = rows
-    if ALL not in spec.status and "status" not in spec.keys:
-        kept = rows[rows["status"].isin(spec.status)]
-    known = kept[np.isfinite(floats(kept[spec.y])) & kept[spec.x].notna()]
+    every = ALL in spec.status or "status" in spec.keys
+    status = rows["status"].notna() if every else rows["status"].isin(spec.status)
+    known = rows[status & np.isfinite(floats(rows[spec.y])) & rows[spec.x].notna()]
     cells = [name for name in spec.keys if name != STEP]
+    instances = rows.drop_duplicates(row_key(rows))
     counts = statistics.counts(instances, list(dict.fromkeys([*cells, "status", "reason"])))
-    names = list(dict.fromkeys([*spec.keys, spec.y, *row_key(known)]))
-    points = known[names].reset_index(drop=True)
-    if spec.kind == "scatter":
-        table = points
-    else:
-        table = _statistics(rows, rows.index.isin(kept.index), spec)
+    names = dict.fromkeys([*spec.keys, spec.y, *row_key(known)])
+    points = known[[*names]].reset_index(drop=True)
+    table = points if spec.kind == "scatter" else _statistics(rows, status, spec)
     if spec.fit:
         table = _with_fits(table, points, spec)
-        notes += _laws(table, spec)
-    notes += [*_left_out(instances, kept, known, spec), *filter(None, remarks)]
+        axes, y = CellAxes.of(table[spec.keys[:-1]]), notation.heading(spec.y)
+        for row, law in _laws(table, spec, LAWS[spec.fit], word(spec.x)):
+            curve = axes.label(table.loc[row, [*axes.names]].to_dict())
+            notes.append(f"{curve or 'all'}: {y} ~ {law}.")
+    notes += [*_left_out(rows, status, spec), *filter(None, remarks)]
     return Chart(spec, table, counts, tuple(notes), points if spec.points else pd.DataFrame())
 
 
-def _statistics(rows: pd.DataFrame, kept: np.ndarray, spec: ChartSpec) -> pd.DataFrame:
+def _statistics(rows: pd.DataFrame, kept: pd.Series[bool], spec: ChartSpec) -> pd.DataFrame:
     """Return the statistics of the rows that are kept; a cell of which none is has a row too."""
     keys, y = spec.keys, spec.y
     values = rows[y].astype("boolean" if is_bool_dtype(rows[y]) else float)
@@ -159,59 +158,46 @@ def _with_fits(table: pd.DataFrame, points: pd.DataFrame, spec: ChartSpec) -> pd
     return table
 
 
-def _laws(table: pd.DataFrame, spec: ChartSpec) -> list[str]:
-    """Return a line for each curve: `d=8: 1-corr W_mm ~ lr^-1.9 [-2, -1.8]`."""
-    cells, y, x = CellAxes.of(table[spec.keys[:-1]]), notation.heading(spec.y), word(spec.x)
-    lines = []
-    for cell, part in groups(table, spec.keys[:-1]):
+def _laws(table: pd.DataFrame, spec: ChartSpec, law: str, x: str) -> Iterator[tuple[Any, str]]:
+    """Yield the first row of each curve that has a fit, and its law: `lr^-1.9 [-2, -1.8]`."""
+    for _, part in groups(table.dropna(subset=FIT[:1]), spec.keys[:-1]):
         slope, low, high = (number(float(end), 3) for end in part[FIT[:3]].iloc[0])
-        law = LAWS[spec.fit].format(x=x, slope=slope)
-        fit = (
-            "no fit, it has fewer than three points"
-            if slope == "-"
-            else f"{y} ~ {law} [{low}, {high}]"
-        )
-        lines.append(f"{cells.label(cell) or 'all'}: {fit}.")
-    return lines
+        yield part.index[0], f"{law.format(x=x, slope=slope)} [{low}, {high}]"
 
 
-def _left_out(
-    instances: pd.DataFrame, kept: pd.DataFrame, known: pd.DataFrame, spec: ChartSpec
-) -> list[str]:
-    statuses = instances["status"].value_counts()
-    listed = ", ".join(f"{count} {status}" for status, count in statuses.items())
-    chosen, shown = (len(rows.drop_duplicates(row_key(rows))) for rows in (kept, known))
-    others = len(instances) - chosen
-    hidden = instances[~instances.index.isin(kept.index)]
-    hidden = hidden[np.isfinite(floats(hidden[spec.y]))]
-    ways = ",".join([*spec.status, *hidden["status"].value_counts().index])
-    option = f"; --status {ways} shows the {len(hidden)} of them that have a value of {spec.y}"
-    by = [name for name in spec.keys if name != STEP and (name != spec.x or spec.kind != "scatter")]
-    every, having = (len(rows[by].drop_duplicates()) if by else 0 for rows in (instances, known))
-    without, what = 0, "instances"
-    if spec.over_steps:
-        without, what = int(kept[STEP].isna().sum()), "points"
-        kept = kept[kept[STEP].notna()]
-    value, x = np.isfinite(floats(kept[spec.y])), kept[spec.x].notna()
-    no_value, no_x = int((~value).sum()), int((~x & value).sum())
-    lines = [
-        (1, f"Instances: {len(instances)} ({listed or 'none'}); {shown} shown."),
-        (len(spec.where), f"Only those with {', '.join(spec.chosen)}."),
-        (
-            others,
-            f"Left out by status: {others}, shown are {', '.join(spec.status)}"
-            f"{option if len(hidden) else ''}.",
+def _left_out(rows: pd.DataFrame, status: pd.Series[bool], spec: ChartSpec) -> list[str]:
+    """Return the lines on what is shown and what is not: rows without the `status`, or a value."""
+    first = ~rows.duplicated(row_key(rows))
+    value, x = pd.Series(np.isfinite(floats(rows[spec.y])), rows.index), rows[spec.x].notna()
+    no_history = rows[STEP].isna() if spec.over_steps else ~first & False
+    shown = rows[status & value & x]
+    statuses = rows["status"][first].value_counts()
+    listed = ", ".join(f"{count} {name}" for name, count in statuses.items())
+    count = len(shown.drop_duplicates(row_key(rows)))
+    lines = [f"Instances: {first.sum()} ({listed or 'none'}); {count} shown."]
+    lines += [f"Only those with {', '.join(spec.chosen)}."] if spec.where else []
+    hidden = rows["status"][first & ~status & value].value_counts()
+    ways = ",".join([*spec.status, *hidden.index])
+    option = f"; --status {ways} shows the {hidden.sum()} of them that have a value of {spec.y}"
+    what = "points" if spec.over_steps else "instances"
+    reasons = {
+        f"by status, shown are {', '.join(spec.status)}{option if len(hidden) else ''}": (
+            first & ~status
         ),
-        (every - having, f"Cells without an instance that is shown: {every - having} of {every}."),
-        (without, f"Left out: {without} instances without a history of {spec.y}."),
-        (no_value, f"Left out: {no_value} {what} without a value of {spec.y}."),
-        (no_x, f"Left out: {no_x} {what} without {spec.x}."),
-    ]
+        f"instances without a history of {spec.y}": status & no_history,
+        f"{what} without a value of {spec.y}": status & ~no_history & ~value,
+        f"{what} without {spec.x}": status & ~no_history & value & ~x,
+    }
+    lines += [f"Left out: {lost.sum()} {why}." for why, lost in reasons.items() if lost.any()]
+    by = [name for name in spec.keys if name != STEP and (name != spec.x or spec.kind != "scatter")]
+    every, having = (len(part[by].drop_duplicates()) if by else 0 for part in (rows, shown))
+    if every > having:
+        lines.append(f"Cells without an instance that is shown: {every - having} of {every}.")
     for axis in spec.log:
-        below = int((floats(known[spec.x if axis == "x" else spec.y]) <= 0).sum())
+        below = int((floats(shown[spec.x if axis == "x" else spec.y]) <= 0).sum())
         drawn = notation.TABLES["logarithmic"][axis]
-        lines.append((below, f"{below} values of {axis} are not > 0: {drawn}."))
-    return [line for count, line in lines if count]
+        lines += [f"{below} values of {axis} are not > 0: {drawn}."] if below else []
+    return lines
 
 
 def floats(column: pd.Series[Any]) -> np.ndarray:
@@ -289,20 +275,18 @@ def figure_of(
 def _write_laws(fig: Figure, table: pd.DataFrame, points: pd.DataFrame, spec: ChartSpec) -> None:
     """Write the law of each curve into its panel, in its colour, where there is most room."""
     colours = style.colours(values_of(points, "hue"))
-    x, text = word(spec.x), notation.TABLES["laws_in_panels"][spec.fit]
-    symbol = f"${notation.SYMBOLS[x]}$" if x in notation.SYMBOLS else style.plain(x)
-    grid = product(*(values_of(points, role) for role in ("row", "col")))
-    for ax, (row, col) in zip(fig.axes, grid, strict=True):
-        here = rows_of(points, {"row": row, "col": col})
-        lines = {}
-        for hue in values_of(points, "hue"):
-            part = table.loc[rows_of(here, {"hue": hue}).index, FIT]
-            for slope, low, high, _ in part.dropna().head(1).to_numpy():
-                law = text.format(x=symbol, slope=number(slope, 3))
-                lines[f"{law}  [{number(low, 3)}, {number(high, 3)}]"] = colours[hue]
-        handles = [ax.plot([], [], ":", color=colour)[0] for colour in lines.values()]
-        if lines:
-            ax.legend(handles, lines, loc="best", labelcolor="linecolor", fontsize=6.5)
+    panels = product(*(values_of(points, role) for role in ("row", "col")))
+    axes = dict(zip(panels, fig.axes, strict=True))
+    x = word(spec.x)
+    x = f"${notation.SYMBOLS[x]}$" if x in notation.SYMBOLS else style.plain(x)
+    for row, law in _laws(table, spec, notation.TABLES["laws_in_panels"][spec.fit], x):
+        row_word, col_word, hue = (
+            points[role][row] if role in points else "" for role in ("row", "col", "hue")
+        )
+        axes[row_word, col_word].plot([], [], ":", color=colours[hue], label=law)
+    for ax in axes.values():
+        if ax.get_legend_handles_labels()[0]:
+            ax.legend(loc="best", labelcolor="linecolor", fontsize=6.5)
 
 
 def _heatmaps(points: pd.DataFrame, spec: ChartSpec, label: str, fig: Figure | None) -> Figure:
@@ -311,8 +295,6 @@ def _heatmaps(points: pd.DataFrame, spec: ChartSpec, label: str, fig: Figure | N
     values = points.loc[points["value"] > 0, "value"] if is_log else points["value"]
     low, high = (0.0, 1.0) if values.dropna().empty else (values.min(), values.max())
     norm = (LogNorm if is_log else Normalize)(low, high if high > low else low + 1.0)
-    sizes = [len(values_of(points, name)) for name in ("x", "hue")]
-    ticks = [max(1, -(-size // 12)) for size in sizes]
     return heatmaps(
         points.assign(text=points["value"].map("{:.3g}".format)),
         "hue",
@@ -320,10 +302,10 @@ def _heatmaps(points: pd.DataFrame, spec: ChartSpec, label: str, fig: Figure | N
         "value",
         norm=norm,
         label=label,
-        text="text" if np.prod(sizes) <= NUMBERED else "",
+        text="text" if len(points) <= NUMBERED else "",
         x_label=notation.column(spec.x),
         y_label=notation.column(str(spec.hue)),
-        xticklabels=ticks[0],
-        yticklabels=ticks[1],
+        xticklabels="auto",
+        yticklabels="auto",
         fig=fig,
     )

@@ -54,11 +54,6 @@ def axes_of(table):
     return CellAxes.of(table[keys])
 
 
-def with_rows(frames, trials, **other):
-    """Return the frames of a sweep with these trials instead, and the axes of these."""
-    return dataclasses.replace(frames, rows=trials, cells=axes_of(trials), **other)
-
-
 def run_row(run, keys, trials, **changed):
     row = {"run": run, "state": "done", "reason": "", "wall_s": 1.5, "version": "0.1.0"}
     counts = {"wanted": trials, "accepted": trials, "drawn": trials, "trials": trials, "seed": 0}

@@ -153,16 +153,13 @@ def test_more_combinations_than_are_drawn_are_counted_and_tabled():
 
 
 def test_a_cell_of_a_partial_sweep_keeps_its_label(tmp_path):
-    grid = [("gd", 0.1), ("gd", 0.2), ("adam", 0.1)]
-    configs = [
-        composed(f"optimizer={name}", f"optimizer.lr={lr}", "optimizer.steps=9", "data.n=2")
-        for name, lr in grid
-    ]
+    grid = [("adam", 0.1), ("gd", 0.1), ("gd", 0.2)]
+    configs = [composed(f"optimizer={name}", f"optimizer.lr={lr}") for name, lr in grid]
     fields = {run_name(config): fields_of(config) for config in configs}
     record.write_plan(tmp_path, {name: [] for name in fields}, fields)
     frames = read_sweep(tmp_path)
     assert frames.axes == ("optimizer", "optimizer.lr")
-    cells = frames.runs[["optimizer", "optimizer.lr", "optimizer.beta2"]].astype(object).fillna("-")
-    expected = [("adam", 0.1, 0.999), ("gd", 0.1, "-"), ("gd", 0.2, "-")]
-    assert sorted(cells.itertuples(index=False, name=None)) == expected
+    cells = frames.runs[[*frames.axes]].itertuples(index=False, name=None)
+    assert sorted(cells) == grid
+    assert frames.runs["optimizer.beta2"].notna().sum() == 1
     assert frames.statuses == {"missing": 300}

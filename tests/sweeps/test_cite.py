@@ -17,19 +17,24 @@ def fields(entry):
     return dict(re.findall(r"^  (\w+) += \{(.*)\},?$", entry, re.MULTILINE))
 
 
-def test_an_entry_names_what_the_record_says():
-    entry, paper = citation([str(RUN)]).split("\n\n")
-    content = (RUN / "run.json").read_bytes()
-    run, digest = json.loads(content), sha256(content).hexdigest()
-    assert paper == PAPER
-    assert entry.startswith(f"@software{{attnsvm-{digest[:12]},")
-    lines = fields(entry)
-    for value in (run["signature"], digest, run["git_revision"], run["code"]):
-        assert value in lines["note"]
-    assert lines["version"] == run["version"]
-    assert lines["title"].startswith(r"attnsvm: rank\_vs\_d (data=sphere")
-    assert r"'data=\textbraceleft{}n:15,T:5\textbraceright{}'" in lines["note"]  # for a shell
-    for value in lines.values():
+def test_an_entry_names_what_the_records_say():
+    files = {path.parent.name: path.read_bytes() for path in RUN.parent.glob("*/run.json")}
+    printed = "".join(f"{sha256(files[k]).hexdigest()}  {k}/run.json\n" for k in sorted(files))
+    entries = citation([str(RUN), str(RUN.parent)]).split("\n\n")
+    assert entries.pop() == PAPER
+    run, digest = json.loads(files[RUN.name]), sha256(files[RUN.name]).hexdigest()
+    assert entries[0].startswith(f"@software{{attnsvm-{digest[:12]},")
+    of_run, of_sweep = map(fields, entries)
+    assert of_run["version"] == run["version"]
+    assert of_run["title"].startswith(r"attnsvm: rank\_vs\_d (data=sphere")
+    assert of_sweep["title"] == r"attnsvm: rank\_vs\_d (a sweep)"
+    assert r"'data=\textbraceleft{}n:15,T:5\textbraceright{}'" in of_run["note"]  # for a shell
+    for value in (run["signature"], digest, run["code"]):
+        assert value in of_run["note"]
+    whole = sha256(printed.encode()).hexdigest()
+    for value in (f"; {len(files)} runs; ", run["git_revision"], whole):
+        assert value in of_sweep["note"]
+    for value in (*of_run.values(), *of_sweep.values()):
         assert value.count("{") == value.count("}")
 
 
@@ -40,20 +45,6 @@ def test_the_paper_is_the_one_of_the_citation_file():
     assert all(name in PAPER for name in names)
     assert re.search(r"arXiv:[\d.]+", citation_file)[0] in PAPER
     assert re.search(r"year: (\d+)", citation_file)[1] in PAPER
-
-
-def test_a_sweep_is_one_entry_with_the_digest_of_all_its_runs():
-    entry, _ = citation([str(RUN.parent)]).split("\n\n")
-    names = sorted(path.parent.name for path in RUN.parent.glob("*/run.json"))
-    assert len(names) > 1
-    files = {name: (RUN.parent / name / "run.json").read_bytes() for name in names}
-    printed = "".join(f"{sha256(files[name]).hexdigest()}  {name}/run.json\n" for name in names)
-    lines = fields(entry)
-    assert lines["title"] == r"attnsvm: rank\_vs\_d (a sweep)"
-    assert lines["note"].endswith(sha256(printed.encode()).hexdigest())
-    assert f"; {len(names)} runs; " in lines["note"]
-    for content in files.values():
-        assert json.loads(content)["git_revision"] in lines["note"]
 
 
 def test_what_is_not_finished_is_not_cited(tmp_path):

@@ -53,6 +53,14 @@ class Reader(html.parser.HTMLParser):
         self.comments.append(data)
 
 
+def stands_alone(path):
+    """Read a page, which loads nothing from elsewhere."""
+    text = path.read_text()
+    assert "http" not in re.sub(r'content="[^"]*"|http-equiv', "", text)
+    assert "url(" not in text
+    return Reader(text)
+
+
 def test_the_report_and_its_files_are_written(rank, tmp_path):
     files = report.write_report(rank)
     assert files.html == tmp_path / "report.html"
@@ -60,14 +68,9 @@ def test_the_report_and_its_files_are_written(rank, tmp_path):
     ends = ("", "_infeasible")
     kinds = [f"figures/rank_vs_d{end}.{kind}" for end in ends for kind in ("pdf", "png", "txt")]
     assert names == [*kinds, "tables/rank_vs_d.csv"]
-    table = pd.read_csv(tmp_path / "tables" / "rank_vs_d.csv")
-    assert table["trials"].sum() == 4 * len(rank.rows)
-    text = files.html.read_text()
-    page = Reader(text)
+    page = stands_alone(files.html)
     addresses = [value for name, value in page.attributes if name in ("src", "href")]
     assert all(address.startswith(("data:", "figures/", "tables/")) for address in addresses)
-    assert "http" not in re.sub(r'content="[^"]*"|http-equiv', "", text)
-    assert "url(" not in text
     for words in ("1 missing, 1 corrupt of 5 runs", "sha256 differs", "two tokens of equal score"):
         assert words in page.text
 
@@ -107,24 +110,18 @@ def test_the_command_is_safe_in_a_shell_and_complete(rank):
     assert shlex.split(lines[1]) == ["attnsvm-report", str(folder)]
 
 
-@pytest.mark.full
-def test_writing_twice_gives_the_same_bytes_and_leaves_nothing_else(rank):
+def test_pages_are_pictures_and_a_paper_is_pdfs_of_a_column_or_a_page_with_captions(rank):
     files = report.write_report(rank)
     first = {p: p.read_bytes() for p in (files.html, *files.figures, *files.tables)}
     folder = files.html.parent / "figures"
     for name in ("rank_vs_d_1.png", "rank_vs_d_2.gif", "rank_vs_d_own.png", "rank_vs_ds.png"):
         (folder / name).touch()  # two pages of an earlier report, and files of the user
     report.write_report(rank)
-    assert {p: p.read_bytes() for p in first} == first
     users = {folder / "rank_vs_d_own.png", folder / "rank_vs_ds.png"}
     assert {p for p in files.html.parent.rglob("*") if p.is_file()} == {*first, *users}
-
-
-def test_a_paper_gets_pdfs_of_a_column_or_a_page_and_their_captions(rank):
-    page = report.write_report(rank)
     files = report.write_report(rank, paper=True)
-    assert files.html is None
-    assert all(path.exists() for path in page.figures)  # the page still has its pictures
+    assert {p: p.read_bytes() for p in first} == first  # the same bytes; the page keeps its own
+    assert {path.suffix for path in files.figures} == {".pdf", ".txt"}
     for path in files.figures:
         content = path.read_bytes()
         if path.suffix == ".pdf":
@@ -134,7 +131,6 @@ def test_a_paper_gets_pdfs_of_a_column_or_a_page_and_their_captions(rank):
             assert b"/Type3" not in content
         else:
             assert b"certified infeasible" in content
-    assert {path.suffix for path in files.figures} == {".pdf", ".txt"}
 
 
 @pytest.mark.full
