@@ -75,11 +75,11 @@ def slope(
         return np.tensordot(weights, logs(*samples, axis=axis), axes=1)
 
     samples = [column[np.isfinite(column)] for column in values.T]
-    b, ends = float(of_samples(*samples)), (np.nan, np.nan)
+    b, low, high = float(of_samples(*samples)), np.nan, np.nan
     if min(map(len, samples)) > 1:
         paired = bool(np.isfinite(values).all())
-        ends = _bootstrap(samples, of_samples, 0, paired=paired, vectorized=True)
-    return b, *map(float, ends), float((logs(*samples) - b * x).mean())
+        low, high = _bootstrap(samples, of_samples, 0, paired=paired, vectorized=True)
+    return b, float(low), float(high), float((logs(*samples) - b * x).mean())
 
 
 def summaries(

@@ -154,7 +154,10 @@ def test_more_combinations_than_are_drawn_are_counted_and_tabled():
 
 def test_a_cell_of_a_partial_sweep_keeps_its_label(tmp_path):
     grid = [("adam", 0.1), ("gd", 0.1), ("gd", 0.2)]
-    configs = [composed(f"optimizer={name}", f"optimizer.lr={lr}") for name, lr in grid]
+    configs = [
+        composed(f"optimizer={name}", f"optimizer.lr={lr}", "optimizer.steps=9")
+        for name, lr in grid
+    ]
     fields = {run_name(config): fields_of(config) for config in configs}
     record.write_plan(tmp_path, {name: [] for name in fields}, fields)
     frames = read_sweep(tmp_path)
