@@ -164,8 +164,9 @@ def curves(
     drawn = points = placed(points)
     if instances is not None:
         around = placed(instances)
-        noise = np.random.default_rng(0).uniform(-0.15, 0.15, len(around)) * min(steps, default=1)
-        around[x] = around[x] * np.exp(noise) if log_x else around[x] + noise * (offset or 1)
+        width = (0.15 * offset or 0.06) * min(steps, default=1)
+        noise = np.random.default_rng(0).uniform(-width, width, len(around))
+        around[x] = around[x] * np.exp(noise) if log_x else around[x] + noise
         drawn = pd.concat([points, around.rename(columns={y: "instance"})], ignore_index=True)
     colours = palette or style.colours(hues)
     looks: dict[str, list[Any]] = {
