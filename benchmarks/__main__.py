@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from attnsvm import __version__
 from benchmarks._measure import measure
 
 NAMES = "svm", "least_norm", "training", "depth", "attention", "neighbours", "main_job"
@@ -24,7 +25,7 @@ def machine() -> str:
     """Return the processor, and the versions that matter."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     names = [line.partition(": ")[2] for line in lines if line.startswith("model name")]
-    packages = ", ".join(f"{name} {version(name)}" for name in ("attnsvm", "torch", "cvxpy"))
+    packages = f"attnsvm {__version__}, torch {version('torch')}, cvxpy {version('cvxpy')}"
     return f"{names[0] if names else platform.machine()}, {os.cpu_count()} cores; {packages}"
 
 
@@ -37,12 +38,12 @@ def main(words: list[str]) -> None:
         module, _, further = name.partition(".")
         if module not in NAMES:
             sys.exit(f"{module}: must be {' | '.join(NAMES)}")
-        for work in getattr(
-            importlib.import_module(f"benchmarks.{module}"), further.upper() or "WORKS"
-        ):
+        works = importlib.import_module(f"benchmarks.{module}")
+        for work in getattr(works, further.upper() or "WORKS"):
             for row in measure(work, float(fields.get("seconds", 1))):
                 rows.append(row)
-                print(*(f"{x:.4g}" if isinstance(x, float) else x for x in row.values()), sep=" | ")
+                cells = (f"{x:.4g}" if isinstance(x, float) else str(x) for x in row.values())
+                print(" | ".join(cells), flush=True)
             if to:
                 table = pd.DataFrame(rows).to_csv(index=False, float_format="%.4g")
                 Path(to).write_text(f"# {machine()}\n{table}")

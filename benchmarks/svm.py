@@ -117,9 +117,8 @@ def clarabel(problem: SvmProblem) -> Tensor:
     import qpsolvers
 
     (G,) = vectorised(problem)
-    size = G.shape[1]
-    rows = -G, -np.ones(len(G))
-    w = qpsolvers.solve_qp(np.eye(size), np.zeros(size), *rows, solver="clarabel")
+    P, rows = sparse.eye(G.shape[1], format="csc"), (sparse.csc_matrix(-G), -np.ones(len(G)))
+    w = qpsolvers.solve_qp(P, np.zeros(G.shape[1]), *rows, solver="clarabel")
     return torch.as_tensor(w).view(1, *problem.size)
 
 

@@ -1,6 +1,6 @@
 """The table and the chart of docs/speed.md, from what `make bench` has measured.
 
-python -m docs.speed        writes the table into the page
+python -m docs.speed        writes the table into the page, and its numbers into the README
 """
 
 import re
@@ -13,7 +13,7 @@ from attnsvm.record import write_atomically
 from attnsvm.sweeps import style
 
 DOCS = Path(__file__).parent
-PAGE, MEASURED = DOCS / "speed.md", DOCS / "tables/speed.csv"
+PAGE, README, MEASURED = DOCS / "speed.md", DOCS.parent / "README.md", DOCS / "tables/speed.csv"
 TABLE = re.compile(r"(<!-- table: .*? -->\n\n).*?(\n\n<!-- end of the table -->)", re.DOTALL)
 HEAD = "| work | ours | other program | times ours | error |\n|---|---|---|---|---|"
 UNITS = {"s": 1e6, "ms": 1e3, "µs": 1.0}
@@ -54,6 +54,14 @@ def page() -> str:
     return TABLE.sub(lambda found: f"{found[1]}{table()}{found[2]}", PAGE.read_text())
 
 
+def readme() -> str:
+    """Return the text of the README with the times of an SVM as measured."""
+    rows = measured()[1]
+    ours = rows[(rows["work"] == "Att-SVM, frobenius") & (rows["program"] == "ours")]["us"] / 1000
+    words = f"takes {ours.min():.2f} to {ours.max():.2f} ms"
+    return re.sub(r"takes [\d.]+ to [\d.]+ ms", words, README.read_text())
+
+
 def chart() -> bytes:
     """Return a PNG: times of other programs over ours, a mark for each shape."""
     rows = measured()[1]
@@ -81,3 +89,4 @@ def chart() -> bytes:
 
 if __name__ == "__main__":
     write_atomically(PAGE, page().encode())
+    write_atomically(README, readme().encode())

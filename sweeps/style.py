@@ -139,8 +139,8 @@ def text_width(text: str) -> float:
 
 def heading(ax: Axes, text: str) -> None:
     """Write a panel's heading, left-aligned, in lines that fit the panel."""
-    fig, spec = ax.get_figure(root=True), ax.get_subplotspec()
-    if fig is not None and spec is not None:
+    fig, spec = ax.figure, ax.get_subplotspec()
+    if isinstance(fig, Figure) and spec is not None:
         text = wrapped(text, fig.get_figwidth() / spec.get_gridspec().ncols - 0.3)
     ax.set_title(text, loc="left")
 

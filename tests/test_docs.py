@@ -2,7 +2,9 @@
 
 import dataclasses
 import importlib
+import os
 import re
+import subprocess
 import sys
 import textwrap
 import tomllib
@@ -27,7 +29,7 @@ from attnsvm.sweeps.verdicts.derive import COMMITTED, read
 from benchmarks.__main__ import NAMES
 from docs import speed
 from docs.pages import PAGES as GENERATED
-from tests.command import ran
+from tests.command import BIN, environment, ran
 from tests.quick import quick_rows
 
 ROOT = Path(__file__).parents[1]
@@ -106,9 +108,7 @@ def test_the_page_of_speed_and_the_readme_have_what_was_measured():
     assert speed.chart()
     modules = re.findall(r"^\| `([a-z]\w*)`", page, re.MULTILINE)
     assert modules == [*NAMES]
-    rows = speed.measured()[1]
-    ours = rows[(rows["work"] == "Att-SVM, frobenius") & (rows["program"] == "ours")]["us"] / 1000
-    assert f"takes {ours.min():.2f} to {ours.max():.2f} ms" in text_of(ROOT / "README.md")
+    assert speed.readme() == text_of(ROOT / "README.md")
 
 
 HOLDS = quick_rows(
@@ -128,6 +128,28 @@ def test_the_code_of_a_page_runs_from_top_to_bottom(page, holds, tmp_path, monke
         monkeypatch.chdir(tmp_path)
     named = ("attnsvm.one_minus", "distance = attnsvm.one_minus") if page == "start" else ()
     assert holds(run(f"docs/{page}.md", monkeypatch, *named))
+
+
+@pytest.mark.full
+def test_the_afternoon_prints_what_its_page_says(tmp_path):
+    page, path = text_of(DOCS / "start.md"), f"{BIN}:{os.environ['PATH']}"
+    files = re.findall(r"`(my_\w+\.py)`[^`]*```py\n(.*?)```", page, re.DOTALL)
+    assert [(tmp_path / name).write_text(text) for name, text in files]
+    for block in re.findall(r"```console\n(.*?)```", page, re.DOTALL):
+        for part in block.removeprefix("$ ").split("\n$ "):
+            command, _, shown = part.partition("\n")
+            done = subprocess.run(
+                command,
+                shell=True,
+                cwd=tmp_path,
+                env=environment() | {"PATH": path},
+                capture_output=True,
+                text=True,
+                timeout=600,
+                check=True,
+            )
+            expected = ".*".join(re.escape(words.strip()) for words in shown.split("..."))
+            assert re.search(expected, done.stdout, re.DOTALL), done.stdout
 
 
 OF_THE_EXAMPLE = {"head=cubic", "head=Cubic", "head.power"}
