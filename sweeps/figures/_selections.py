@@ -33,9 +33,8 @@ def of_pairs(frames: LoadedSweep) -> pd.DataFrame:
     instance counts if both runs hold the same X and Z to the last bit, began at the same W,
     and selected final tokens; all others are counted as excluded.
 
-    There is a row for each pair, measure and unit, with the axes of the first run and `second`, the
-    label of the other one. Unit `instance`: share of the instances with all samples in it, with
-    Wilson's interval; unit `sample`: share of the samples, mean over instances, with its bootstrap
+    There is a row for each pair and measure, with the axes of the first run and `second`, the label
+    of the other one: the share of the instances on which it holds in all samples, with Wilson's
     interval. A run is paired with itself too: `both_optimal` is then its own share.
     """
     axes = frames.cells
@@ -50,11 +49,8 @@ def of_pairs(frames: LoadedSweep) -> pd.DataFrame:
             other = axes.label(own).removeprefix("optimizer=")
             rows += (cell | {"second": other} | row for row in _pair(first, second))
     keys = [*axes.names, "second", "measure"]
-    pairs = pd.DataFrame(rows, columns=[*keys, "instance", "sample"])
-    whole = statistics.shares(pairs, keys, "instance").assign(unit="instance")
-    parts = statistics.summaries(pairs, keys, "sample").rename(columns={"mean": "share"})
-    kept = [*keys, "unit", "used", "excluded", "share", "low", "high"]
-    return pd.concat([whole, parts.assign(unit="sample")], ignore_index=True)[kept]
+    pairs = pd.DataFrame(rows, columns=[*keys, "holds"])
+    return statistics.shares(pairs, keys, "holds").drop(columns="count")
 
 
 def _tokens(frames: LoadedSweep, trials: pd.DataFrame) -> Tokens:
@@ -76,11 +72,10 @@ def _tokens(frames: LoadedSweep, trials: pd.DataFrame) -> Tokens:
 def _pair(first: Tokens, second: Tokens) -> Iterator[dict[str, Any]]:
     """Yield a row for each instance of either run and each measure; NaN where it is excluded."""
     for seed in sorted({*first, *second}):
-        share = dict.fromkeys(("equal", "both_optimal"), np.nan)
+        measures: dict[str, object] = dict.fromkeys(("equal", "both_optimal"), np.nan)
         a, b = first.get(seed), second.get(seed)
         if a and b and all(map(np.array_equal, a[:3], b[:3])):
-            share["equal"] = np.mean(a[3] == b[3])
-            share["both_optimal"] = np.mean((a[3] == a[4]) & (b[3] == b[4]))
-        for measure, value in share.items():
-            whole = float(value == 1) if np.isfinite(value) else np.nan
-            yield {"measure": measure, "instance": whole, "sample": value}
+            measures["equal"] = np.array_equal(a[3], b[3])
+            measures["both_optimal"] = np.array_equal([a[3], b[3]], [a[4], b[4]])
+        for measure, holds in measures.items():
+            yield {"measure": measure, "holds": holds}

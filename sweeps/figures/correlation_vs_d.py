@@ -28,8 +28,8 @@ PUBLISHED = TABLES["published_correlations"]
 DIMENSIONS = 4
 """Largest number of values of d with a panel of their own: evenly spread ones."""
 
-SMALLEST, SMALLEST_SOFTMAX = 1e-17, 1e-60
-"""Smallest 1-correlation and softmax on a log axis: smaller values and 0 are drawn there."""
+SMALLEST = 1e-17
+"""Smallest 1-correlation on a log axis: smaller values and 0 are drawn there."""
 
 ALL, NOT_FLAT, SAME, NEVER_FLAT = "all", "not flat", "same seeds", "same seeds, never flat"
 """Sets of accepted instances: of one arithmetic, those not flat at the last step; accepted in both
@@ -112,7 +112,7 @@ def _published(trials: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
 
 def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
     """Return correlations at the last step and all statuses over d, the steps, the instances."""
-    pages = {2: {"": _versus_d, "_drawn": _drawn}, 1: {"_steps": _over_steps, "_scatter": _scatter}}
+    pages = {2: {"": _versus_d, "_drawn": _drawn}, 1: {"_steps": _over_steps}}
     if tables["correlation_vs_d"]["instances"].eq(SAME).any():
         pages[2]["_pairs"] = _pairs
     return [
@@ -248,10 +248,8 @@ def _pairs(tables: Tables, axes: CellAxes) -> Figure:
     for ax, name in zip(fig.axes, table["col"].cat.categories, strict=True):
         ax.axline((1e-3, 1e-3), (1, 1), color=style.FAINT, linewidth=0.8, zorder=0)
         alone = (~known[table["col"] == name]).sum()
-        texts = f"exact only: {alone['direct']}", f"published only: {alone['log_domain']}"
-        for x, y, text in zip((0.03, 0.97), (0.97, 0.03), texts, strict=True):
-            ha, va = ("left", "top") if y > x else ("right", "bottom")
-            ax.text(x, y, text, fontsize=6.5, transform=ax.transAxes, ha=ha, va=va)
+        text = f"exact only: {alone['direct']}\npublished only: {alone['log_domain']}"
+        ax.text(0.98, 0.02, text, ha="right", fontsize=6.5, transform=ax.transAxes)
     return fig
 
 
@@ -282,26 +280,3 @@ def _over_steps(tables: Tables, axes: CellAxes) -> Figure:
     table = _by_dimension(_words(tables["correlation_vs_d_steps"], axes))
     table = table.assign(mean=table["mean"].clip(lower=SMALLEST))
     return curves(table, "step", "mean", palette=SVM_COLOURS, panels=AXIS)
-
-
-def _scatter(tables: Tables, axes: CellAxes) -> Figure:
-    """Return a panel for each d, with a point for each instance and solution."""
-    table = tables["correlation_vs_d_instances"]
-    shown = [name for name in QUANTITIES if name in table]
-    kept = [name for name in table if name not in QUANTITIES]
-    table = _by_dimension(_words(table.melt(kept, shown, "quantity", "value"), axes))
-    table = table.assign(
-        used=1,
-        value=table["value"].clip(lower=SMALLEST),
-        softmax=table["max_masked_softmax"].clip(lower=SMALLEST_SOFTMAX),
-    )
-    return curves(
-        table,
-        "softmax",
-        "value",
-        panels=AXIS,
-        joined=False,
-        palette=SVM_COLOURS,
-        log_x=True,
-        x_label="largest masked softmax",
-    )

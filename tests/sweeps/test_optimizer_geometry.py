@@ -63,6 +63,12 @@ def test_the_own_norm_is_that_of_the_steps_or_of_the_theory():
     assert norms_of(frames(parameterization="kq")) == of_factors | others
 
 
+def test_adam_with_eps_goes_along_the_gradient_once_that_is_far_below_eps():
+    fields = {"optimizer": "adam", "parameterization": "w", "optimizer.eps": [0.0, 1e-8, 1e-8]}
+    trials = pd.DataFrame(fields | {"optimizer.schedule": ["geometric", "geometric", "decay"]})
+    assert optimizer_geometry._with_own(trials)["own"].tolist() == ["max", "frobenius", "max"]
+
+
 def test_the_own_norm_of_factors_is_the_one_that_their_steps_make_small_in_their_product():
     """min ||K||_Sp ||Q||_Sp over K Q^T = W is ||W||_Sp/2, attained at W = U S V^T by U S^(1/2)."""
     norms = {"frobenius": 2, "spectral": np.inf, "schatten4": 4}
@@ -239,24 +245,21 @@ TWO = [{"optimizer": "sgd"}, {"optimizer": "adam"}]
 OK = [["ok"] * B] * 2
 
 
-def pair(table, first, second, measure, unit):
+def pair(table, first, second, measure="equal"):
     """Return the row of a pair, the first one first by name."""
-    return only(table, optimizer=first, second=second, measure=measure, unit=unit)
+    return only(table, optimizer=first, second=second, measure=measure)
 
 
 def test_shares_are_those_counted_by_hand(stored):
-    """adam, sgd: equal on instances 0, 2, 3 and on 7 of 8 samples; both optimal on 0 and 3."""
+    """adam, sgd: equal on instances 0, 2 and 3; both optimal on 0 and 3."""
     table = _selections.of_pairs(runs_of(TWO, OK))
-    equal = pair(table, "adam", "sgd", "equal", "instance")
+    equal = pair(table, "adam", "sgd")
     assert (equal["share"], equal["used"], equal["excluded"]) == (0.75, 4, 0)
     assert equal["low"] < 0.75 < equal["high"]
-    assert pair(table, "adam", "sgd", "equal", "sample")["share"] == 7 / 8
-    assert pair(table, "adam", "sgd", "both_optimal", "instance")["share"] == 0.5
-    assert pair(table, "adam", "sgd", "both_optimal", "sample")["share"] == 6 / 8
-    assert pair(table, "sgd", "sgd", "equal", "instance")["share"] == 1
-    assert pair(table, "sgd", "sgd", "both_optimal", "instance")["share"] == 0.75  # its own
-    assert pair(table, "adam", "adam", "both_optimal", "sample")["share"] == 6 / 8
-    assert len(table) == 3 * 2 * 2
+    assert pair(table, "adam", "sgd", "both_optimal")["share"] == 0.5
+    assert pair(table, "sgd", "sgd")["share"] == 1
+    assert pair(table, "sgd", "sgd", "both_optimal")["share"] == 0.75  # its own
+    assert len(table) == 3 * 2
 
 
 @pytest.mark.parametrize("name", ["X", "Z", "snapshots"])
@@ -264,17 +267,17 @@ def test_another_instance_or_start_is_left_out_and_counted(stored, name):
     changed = RUNS["adam"][name].copy()
     changed[1].flat[0] = np.nextafter(changed[1].flat[0], 9.0)
     stored["adam"] = RUNS["adam"] | {name: changed}
-    equal = pair(_selections.of_pairs(runs_of(TWO, OK)), "adam", "sgd", "equal", "instance")
+    equal = pair(_selections.of_pairs(runs_of(TWO, OK)), "adam", "sgd")
     assert (equal["share"], equal["used"], equal["excluded"]) == (1.0, 3, 1)
 
 
 def test_a_selection_that_is_not_final_or_not_there_is_left_out_and_counted(stored):
     ended = [["ok", "ok", "unsaturated", "infeasible"], ["undecided", "stalled", "ok", "ok"]]
-    equal = pair(_selections.of_pairs(runs_of(TWO, ended)), "adam", "sgd", "equal", "instance")
+    equal = pair(_selections.of_pairs(runs_of(TWO, ended)), "adam", "sgd")
     assert (equal["share"], equal["used"], equal["excluded"]) == (1.0, 2, 2)
     stored["adam"] = {key: values[:3] for key, values in RUNS["adam"].items()}
     fewer = runs_of(TWO, [["ok"] * B, ["ok"] * 3])
-    equal = pair(_selections.of_pairs(fewer), "adam", "sgd", "equal", "instance")
+    equal = pair(_selections.of_pairs(fewer), "adam", "sgd")
     assert (equal["used"], equal["excluded"]) == (3, 1)
     for name in stored:  # runs without a path
         stored[name] = {k: v for k, v in RUNS[name].items() if k != "snapshots"}
