@@ -47,6 +47,7 @@ WITH_WORDS = "pretrained_heads_attention"
 
 OTHER_SWEEPS = {
     WITH_WORDS: "pretrained_heads data.at_layer=1 data.at_head=2 data.n=4 selection=top trials=2",
+    "correlation_vs_d_pairs": "correlation_vs_d",
     "pretrained_heads_no_sinks": "pretrained_heads data.sinks=false selection=top "
     "data.at_head=0,3,6,9 seed=0,8",
 }
