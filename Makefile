@@ -25,7 +25,7 @@ LAUNCHER ?= hydra/launcher=joblib
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 
 # Prints the versions of the packages that pyproject declares; $(1): a Python.
-versions = $(1) -m pip list --format freeze | grep -iE "^($$(sed -n 's/==.*//p' constraints-lowest.txt | paste -sd '|'))=="
+versions = $(1) -m pip list --format freeze | grep -iE "^($$(sed -n 's/_/[-_]/;s/==.*//p' constraints-lowest.txt | paste -sd '|'))=="
 
 # What a sweep runs; what the tests need besides; what the site and the tests on SLURM need besides.
 .venv/installed: pyproject.toml constraints.txt
