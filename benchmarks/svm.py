@@ -77,7 +77,8 @@ def peers(kind: str, norm: str, batch: SvmProblem) -> Iterator[tuple[str, int, P
 def least_norms(call: Callable[[], Tensor], problem: SvmProblem, norm: Any) -> Tensor:
     """Return the norms (B,) of the W that a program finds, scaled to a margin of one."""
     W = call()
-    return norm_of(norm).value(W) / problem.margins(W).amin(dim=1)
+    margins = problem.margins(W).where(problem.kind == 1, torch.inf)
+    return norm_of(norm).value(W) / margins.amin(dim=1)
 
 
 def vectorised(problem: SvmProblem) -> Array:
