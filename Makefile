@@ -8,7 +8,7 @@
 # make test-tracking  Optuna, MLflow, W&B and TensorBoard, the real packages
 # make test-pretrained  the heads of a real transformer: installs an 84 MB model
 # make docs     the site, under build/site; a broken link, name or notebook fails it
-# make test-lowest  a sweep, its verification and some tests with the lowest declared version of each package
+# make test-lowest  a sweep, its verification and some tests with the lowest declared version of each package but torch
 # make dist     wheel and source archive under dist/, checked, installed in a clean environment and tried
 # make bench    the table and the chart of docs/speed.md, measured on this machine
 

@@ -52,7 +52,9 @@ def columns_text(words: Sequence[str] = ()) -> str:
             about = f"{c.meaning} ({c.unit}; {c.range}; {c.stage})"
             lines += [f"  {c.name}", *wrapped(about, "    ", "    ")]
     if not lines:
-        raise ConfigError(f"--columns {' '.join(words)}: must be in the name or meaning of one")
+        raise ConfigError(
+            f"--columns {' '.join(words)}: must be in the name or meaning of a column"
+        )
     lines += ["", "stages"] if not words else []
     lines += [f"  {name}  {meaning}" for name, meaning in declared.STAGES.items() if not words]
     head = "Columns of all tables: name, meaning (unit; allowed values; the stage that fills it)."

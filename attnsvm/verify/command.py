@@ -1,8 +1,8 @@
 """`attnsvm-verify RECORD`: prove its SVMs in exact arithmetic, and run its runs again.
 
 Every SVM is proved from what is stored. Every run is run again from its config and seed, and every
-column, curve and array is compared. The exit code is 0 if nothing differs, 1 if something does, and
-2 if there is no record.
+column, curve and array is compared. The exit code is 0 if nothing differs, 1 if something does or a
+run has no complete record, and 2 if there is no record. Skipped cells of a sweep count for nothing.
 """
 
 import argparse
@@ -75,7 +75,7 @@ def _count(text: str) -> int:
 
 def _verified(directory: Path, instances: int | None) -> int:
     """Verify the runs in a folder, and print what is found; return the exit code."""
-    states, total, unread = record.states(directory), RunProof(0), 0
+    states, total, unread, skipped = record.states(directory), RunProof(0), 0, 0
     single = (directory / record.RUN_FILE).exists()
     finished = [name for name, state in states.items() if state.finished]
     folders = [(directory if single else directory / name).resolve() for name in finished]
@@ -85,7 +85,8 @@ def _verified(directory: Path, instances: int | None) -> int:
         proof = next(proofs) if state.finished else f"{state.state}: {state.reason}"
         if isinstance(proof, str):
             _print(f"{name}: {proof}")
-            unread += 1
+            skipped += state.state == "skipped"
+            unread += state.state != "skipped"
             continue
         _print(f"{name}: {proof}")
         if state.reason:
@@ -99,7 +100,7 @@ def _verified(directory: Path, instances: int | None) -> int:
 
         for line in result(read_sweep(directory)):
             _print(line)
-    _print(f"in all: {total}")
+    _print(f"in all: {total}{f', {skipped} skipped' if skipped else ''}")
     return int(bool(unread or total.differences))
 
 

@@ -47,6 +47,16 @@ def test_a_long_run_is_reproduced_on_a_sample(words, seconds, reproduced, top, t
         assert line == f"{begin}: 8 solved proved, {reproduced} 0 differ"
 
 
+def test_cells_that_a_sweep_skipped_are_counted_and_are_no_difference(top, tmp_path, capsys):
+    name = written(tmp_path, *top).name
+    write_plan(tmp_path, {name: []}, {name: {"data.d": 2}}, {"data.d=0": "data.d=0: must be >= 1"})
+    assert command.main([str(tmp_path)]) == 0
+    first, *_, last = lines(capsys)
+    assert first == "data.d=0: skipped: data.d=0: must be >= 1"
+    assert last.startswith("in all: ")
+    assert last.endswith(", 0 differ, 1 skipped")
+
+
 @pytest.mark.parametrize("count", ["0", "-1", "x", "1.5"])
 def test_a_number_of_instances_is_a_whole_one(count, capsys):
     with pytest.raises(SystemExit):
