@@ -190,7 +190,8 @@ def curves(
         if low in points
     ]
     for (low, high), width in (whiskers or {}).items():
-        bar = so.Range(linewidth=width, linestyle="-", alpha=1 if width < 2 else 0.4)
+        look = {"linewidth": width, "linestyle": "-", "alpha": 1 if width < 2 else 0.4}
+        bar = so.Range(artist_kws={"capstyle": "butt"}, **look)  # others end beyond its values
         marks.append((bar, {"ymin": low, "ymax": high}))
     if joined:
         marks.append((so.Line(edgewidth=0.8, artist_kws={"markevery": every}), {}))

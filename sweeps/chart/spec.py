@@ -105,12 +105,14 @@ class ChartSpec:
 
     @property
     def name(self) -> str:
-        """The name of the files of the chart; charts with other numbers have other names."""
+        """The name of the files of the chart; charts that show something else have other names."""
         by = [name for name in (self.hue, self.col, self.row) if name]
         words = [self.y, "vs", self.x, *(["by", *by] if by else []), str(self.kind)]
         if self.estimator != "median" and self.kind in ("line", "heatmap"):
             words.append(self.estimator)
-        words += [self.fit] if self.fit else []
+        words += [word for word in (self.interval, self.fit) if word]
+        words += ["points"] * self.points
+        words += ["+".join(["log", *sorted({*self.log})])] if self.log else []
         words += ["+".join(self.status)] * (self.status != ("ok",))
         return "_".join([*words, *self.chosen]).replace("/", "_")
 
@@ -348,6 +350,16 @@ def _check_types(spec: ChartSpec, rows: pd.DataFrame) -> None:
         raise ChartError(f"log=x: x={x} holds words; must hold numbers")
     if spec.fit and kind != "line":
         raise ChartError(f"fit={spec.fit}: must have kind=line, not {kind}")
+    if spec.interval and kind != "line":
+        raise ChartError(f"interval={spec.interval}: must have kind=line, not {kind}")
+    if spec.interval in ("quartiles", "sd") and is_bool_dtype(rows[y]):
+        raise ChartError(f"interval={spec.interval}: y={y} holds true | false; must be ci | none")
+    if spec.estimator != "median" and kind in ("box", "scatter"):
+        raise ChartError(
+            f"estimator={spec.estimator}: must have kind=line | heatmap, not {kind}, or be median"
+        )
+    if spec.points and kind not in ("line", "box"):
+        raise ChartError(f"points=True: must have kind=line | box, not {kind}, or be False")
 
 
 def _holds_words(column: pd.Series[Any]) -> bool:

@@ -102,6 +102,7 @@ def test_bars_are_intervals_of_shares_or_quartiles_and_extremes():
         _, (ax,) = drawn(boxes)
         for collection, expected in zip(ax.collections, bars, strict=False):
             assert collection.get_segments()[0][:, 1].tolist() == expected
+            assert collection.get_capstyle() == "butt"  # not longer than the values say
 
 
 @pytest.mark.parametrize(
@@ -245,6 +246,12 @@ def test_statuses_may_be_chosen_or_told_apart():
         ("data.d", "rank", {"estimator": "mode"}, "estimator=mode: ", "median | mean"),
         ("data.d", "rank", {"interval": "sd"}, "interval=sd: ", "estimator=mean"),
         ("data.d", "rank", {"fit": "power", "kind": "box"}, "fit=power: ", "kind=line"),
+        ("data.d", "rank", {"estimator": "mean", "kind": "box"}, "estimator=mean: ", "median"),
+        ("data.d", "rank", {"estimator": "mean", "kind": "scatter"}, "estimator=mean: ", "median"),
+        ("data.d", "rank", {"interval": "ci", "kind": "box"}, "interval=ci: ", "kind=line"),
+        ("data.d", "rank", {"interval": "none", "kind": "heatmap"}, "interval=none: ", "kind=line"),
+        ("data.d", "flag", {"interval": "quartiles"}, "interval=quartiles: ", "ci | none"),
+        ("data.d", "rank", {"points": True, "kind": "scatter"}, "points=True: ", "line | box"),
         ("data.d", "rank", {"log": "z"}, "log=z: ", "x | y"),
         ("data.d", "rank", {"status": "okk"}, "status=okk: ", "did you mean ok?"),
         ("data.d", "rank", {"where": {"flag": "yes"}}, "where flag=yes: ", "False, True"),
@@ -268,6 +275,7 @@ def test_what_cannot_be_drawn_is_refused_with_what_can(x, y, parts, message, all
 def test_charts_with_other_numbers_have_other_names():
     parts = [{}, {"estimator": "mean"}, {"status": "all"}, {"status": "ok,tie"}, {"kind": "box"}]
     parts += [{"where": {"data.n": n}} for n in (2, 3)]
+    parts += [{"interval": "ci"}, {"interval": "none"}, {"points": True}, {"log": "y"}]
     assert len({chart(tables(), "data.d", "rank", **part).name for part in parts}) == len(parts)
     with pytest.raises(TypeError, match="unknown part heu; did you mean hue"):
         chart(tables(), "data.d", "rank", heu="head")

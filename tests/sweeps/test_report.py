@@ -162,7 +162,7 @@ def test_the_report_begins_with_the_charts_that_were_asked_for(sound, tmp_path):
     page, names = folder / "report.html", []
     for y in ("W_norm", "risk", "W_norm"):
         report.main([str(folder), "--x", "d", "--y", y, "--status", "all", "--interval", "ci"])
-        names = [f"{y}_vs_data.d_by_parameterization_line_all", *names[:1]]
+        names = [f"{y}_vs_data.d_by_parameterization_line_ci_all", *names[:1]]
         shown = re.findall('<figure id="([^"]*)"', page.read_text())
         assert shown[: len(names)] == names
         assert len(set(shown)) == len(shown)
