@@ -23,7 +23,7 @@ from attnsvm.config.run import GROUPS, RunConfig
 from attnsvm.config.sources import package_of
 from attnsvm.config.version import FORMAT, NUMBERS
 from attnsvm.record.columns import columns_digest
-from attnsvm.record.files import OtherVersionError, read_json, refused
+from attnsvm.record.files import CorruptRecordError, OtherVersionError, read_json, refused
 
 RUN_FILE = "run.json"
 TABLES = ("trials.parquet", "history.parquet", "solutions.npz")
@@ -32,6 +32,11 @@ MAX_RUN_BYTES = 2**22
 """Largest `run.json` that is read, in bytes."""
 
 OTHER_VERSION = "made by another version of attnsvm"
+
+FIELDS = {"signature", "version", "code", "python", "git_revision", "extension_code"}
+FIELDS |= {"packages", "hardware", "overrides"}
+DONE, NOT_DONE = {"drawn", "timings_s", "files"}, {"reason"}
+"""Fields beside the config of every `run.json`; of a run that is done, and of one that is not."""
 
 BEFORE_FORMATS: Mapping[str, Any] = {"format": 1, "numbers": 0}
 """The fields that records have had since they have a format, with the value of older ones."""
@@ -49,6 +54,9 @@ def read_run(folder: Path) -> dict[str, Any]:
     path = folder / RUN_FILE
     with refused(""):
         run = {**BEFORE_FORMATS, **read_json(path, MAX_RUN_BYTES)}
+    missing = FIELDS.union(DONE if run.get("state") == "done" else NOT_DONE) - run.keys()
+    if run["format"] == FORMAT and missing:
+        raise CorruptRecordError(f"{path}: {min(missing)}: missing")
     try:
         if run["format"] != FORMAT:
             raise ConfigError(f"format={run['format']}: must be {FORMAT}")

@@ -65,6 +65,10 @@ DAMAGE = {
     "group missing": (edited(config__loss=None), "other_version", "made by another version"),
     "option": (edited(options__optimizer="lion"), "other_version", "made by another version"),
     "value": (edited(config__optimizer__schedule="cosine"), "other_version", "schedule=cosine"),
+    **{
+        f"{name} missing": (edited(**{name: None}), "corrupt", f"{name}: missing")
+        for name in ("signature", "files", "overrides", "packages")
+    },
     "another run": (of_another_run, "other_run", "record of another run"),
     "torn": (lambda run: (run / TABLES[0]).write_bytes(b"PAR1"), "corrupt", "sha256"),
     "gone": (lambda run: (run / TABLES[2]).unlink(), "corrupt", f"{TABLES[2]}: missing"),
@@ -369,3 +373,9 @@ def test_a_sweep_goes_on_where_runs_are_odd(tmp_path):
     odd.place(plan, "folder")
     refused = ran(*grid, cwd=tmp_path, code=2)
     assert refused.stderr.splitlines()[-1].endswith("sweep.json: is a folder; must be a file")
+
+
+def test_other_rows_than_counted(run):
+    odd.change_table(run, lambda rows: rows.slice(1))
+    with pytest.raises(CorruptRecordError, match="has 2 rows; must have drawn=3"):
+        StoredRun(run).record()
