@@ -53,7 +53,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if frames.runs.empty:
         return _refuse(f"{directory}: holds no record of a run; must be the folder of a sweep")
     if parts:
-        return _chart(frames, parts, paper) if "x" in parts else _print_cells(frames, parts)
+        if "x" not in parts:
+            return _print_cells(frames, parts)
+        return _chart(frames, parts, paper, options.config_dir)
     try:
         files = write_report(frames, options.config_dir, paper)
     except OSError as error:
@@ -129,14 +131,14 @@ def _values(parts: dict[str, Any]) -> dict[str, str]:
     return dict(word.partition("=")[::2] for word in parts.pop("where", ()))
 
 
-def _chart(frames: LoadedSweep, parts: dict[str, Any], paper: bool) -> int:
+def _chart(frames: LoadedSweep, parts: dict[str, Any], paper: bool, folders: Sequence[Path]) -> int:
     """Write a chart: figures, its table and its counts, and the report that begins with it."""
     from ..chart import ChartError
     from .write import write_chart
 
     parts["where"] = _values(parts)
     try:
-        chart, paths = write_chart(frames, parts, paper)
+        chart, paths = write_chart(frames, parts, paper, folders)
     except (ChartError, FileExistsError) as error:
         return _refuse(str(error))
     except OSError as error:

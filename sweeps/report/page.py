@@ -40,9 +40,13 @@ def render(template: str, **content: Any) -> str:
     return _environment().get_template(template).render(content)
 
 
+FIGURES = "<!-- figures -->\n"
+"""Line of a report after which its pictures are."""
+
+
 def with_picture(page: str, picture: Picture) -> str:
-    """Return a report with a picture ahead of the others, once."""
-    begin, mark, others = page.partition("<!-- figures -->\n")
+    """Return a report, which has the line `FIGURES`, with a picture ahead of the others, once."""
+    begin, mark, others = page.partition(FIGURES)
     same = rf'<figure id="{re.escape(str(escape(picture.name)))}">.*?</figure>\n'
     figure = render("picture.html", drawn=picture)
     return f"{begin}{mark}{figure}{re.sub(same, '', others, flags=re.DOTALL)}"

@@ -80,8 +80,10 @@ def write_report(
             tables = module.tables(frames)
             search = search_of(frames)
             tables |= {"search": search.table} if search else {}
-    csvs = () if paper else _write_tables(frames.directory, tables)
-    drawings = search.drawings if search else []
+    charts = _charts(frames, failed) if module and not paper else []
+    of_charts = {name: table for chart in charts for name, table in _tables(chart).items()}
+    csvs = () if paper else _write_tables(frames.directory, of_charts | tables)
+    drawings = [*map(_drawing, charts), *(search.drawings if search else [])]
     pictures = _pictures(drawings, module, tables, frames, failed, paper) if module else []
     figures = _write_figures(frames.directory, pictures)
     if paper:
@@ -114,40 +116,59 @@ CHARTS = "charts.json"
 
 
 def asked(directory: Path) -> list[dict[str, Any]]:
-    """Return the arguments of the charts that were asked for in a folder."""
+    """Return the arguments of the charts that were asked for in a folder, without damaged ones."""
     try:
-        return list(read_json(directory / CHARTS)["charts"])
+        charts = read_json(directory / CHARTS)["charts"]
+        return [parts for parts in charts if isinstance(parts, dict)]
     except (OSError, CorruptRecordError, KeyError, TypeError):
         return []
 
 
 def write_chart(
-    frames: LoadedSweep, parts: Mapping[str, Any], paper: bool = False
+    frames: LoadedSweep,
+    parts: Mapping[str, Any],
+    paper: bool = False,
+    folders: Sequence[Path] = (),
 ) -> tuple[Chart, tuple[Path, ...]]:
     """Write a chart and its tables into a sweep's folder; the report then begins with it.
 
-    Returns the chart and the paths of its files. For a paper: the chart only. ChartError: it cannot
-    be drawn. OSError: the folder cannot be written, or a chart of more records stays.
+    Returns the chart and the paths of its files. For a paper: the chart only. `folders` are those
+    of `write_report`. ChartError: it cannot be drawn. OSError: the folder cannot be written, or a
+    chart of more records stays.
     """
     from .. import style
-    from .page import with_picture
+    from .page import FIGURES, with_picture
 
     directory, chart = frames.directory, frames.chart(**parts)
     if frames.hidden and (earlier := directory / "tables" / f"{chart.name}.csv").exists():
         raise FileExistsError(f"{earlier}: stays, as is its figure. {frames.not_shown}")
     with style.paper():
         picture = _picture(_drawing(chart), paper)
-    tables = {chart.name: chart.table, f"{chart.name}_counts": chart.counts}
-    paths = _write_figures(directory, [picture]) + _write_tables(directory, tables)
+    paths = _write_figures(directory, [picture]) + _write_tables(directory, _tables(chart))
     if not paper:
         others = [other for other in asked(directory) if other != parts]
         write_json(directory / CHARTS, {"charts": [parts, *others]})
         page = directory / "report.html"
-        if page.exists():
-            write_atomically(page, with_picture(page.read_text(), picture).encode())
+        text = page.read_text() if page.exists() else ""
+        if FIGURES in text:
+            write_atomically(page, with_picture(text, picture).encode())
         else:
-            write_report(frames)
+            write_report(frames, folders)
     return chart, paths
+
+
+def _tables(chart: Chart) -> dict[str, pd.DataFrame]:
+    return {chart.name: chart.table, f"{chart.name}_counts": chart.counts}
+
+
+def _charts(frames: LoadedSweep, failed: list[str]) -> list[Chart]:
+    """Return the charts that were asked for, of equal names the latest."""
+    charts: dict[str, Chart] = {}
+    for parts in asked(frames.directory):
+        with _noting(f"chart {' '.join(map(str, parts.values()))}", failed):
+            chart = frames.chart(**parts)
+            charts.setdefault(chart.name, chart)
+    return [*charts.values()]
 
 
 def _remove_other_pages(written: Iterable[Path]) -> None:
@@ -172,16 +193,11 @@ def _pictures(
     from .. import style
 
     pictures: list[Picture] = []
-    charts: list[Drawing] = []
     with style.paper():
-        for parts in () if paper else asked(frames.directory):
-            with _noting(f"chart {' '.join(map(str, parts.values()))}", failed):
-                charts.append(_drawing(frames.chart(**parts)))
-        drawings = [*charts, *drawings]
         with doing("figures"), _noting("figures", failed):
             if tables:
                 remarks = [frames.not_shown, frames.versions]
-                drawings += module.draw(tables, frames.cells, remarks)
+                drawings = drawings + module.draw(tables, frames.cells, remarks)
         for drawing in drawings:
             before = len(failed)
             with doing(drawing.name), _noting(drawing.name, failed):

@@ -169,9 +169,40 @@ def test_the_report_begins_with_the_charts_that_were_asked_for(sound, tmp_path):
     first = page.read_text()
     report.main([str(folder)])
     assert page.read_text().split() == first.split()
-    (folder / "charts.json").write_text("{}")  # not what was written: no chart, and a report
-    assert report.main([str(folder)]) == 0
-    assert names[0] not in page.read_text()
+    for damaged in ("{}", '{"charts": ["W_norm", 3]}'):  # no chart, and a report
+        (folder / "charts.json").write_text(damaged)
+        assert report.main([str(folder)]) == 0
+        assert names[0] not in page.read_text()
+
+
+def test_the_latest_of_charts_of_a_name_stays_and_all_its_files_are_written_again(
+    sound, tmp_path, monkeypatch
+):
+    folder, mine = shutil.copytree(sound, tmp_path / "sweep"), tmp_path / "mine/sweep"
+    mine.mkdir(parents=True)
+    code = "def tables(frames): return {'mine': frames.runs[['run']]}\ndef draw(*_): return []\n"
+    (mine / "mine.py").write_text(code)
+    read = aggregate.read_sweep
+    monkeypatch.setattr(
+        aggregate, "read_sweep", lambda place: dataclasses.replace(read(place), name="mine")
+    )
+    words = [str(folder), "--config-dir", str(mine.parent)]
+    asked = [*words, "--x", "d", "--y", "W_norm", "--status", "all"]
+    name, page = "W_norm_vs_data.d_by_parameterization_line_all", folder / "report.html"
+    for more in (["--interval", "none"], ["--col", "parameterization"], []):
+        report.main([*asked, *more])
+    assert (folder / "tables/mine.csv").exists()  # by the user's own module
+    latest = {place: place.read_bytes() for place in folder.glob(f"*/{name}*.*")}
+    assert {place.suffix for place in latest} == {".png", ".pdf", ".txt", ".csv"}
+    for place in latest:
+        place.write_text("of an older record")
+    report.main(words)
+    assert {place: place.read_bytes() for place in latest} == latest
+    shown = re.findall('<figure id="([^"]*)"', page.read_text())
+    assert shown == [name, name.replace("line", "line_none")]
+    page.write_text("<html>of an older version</html>\n")
+    report.main(asked)
+    assert re.findall('<figure id="([^"]*)"', page.read_text()) == shown
 
 
 def test_a_search_names_its_best_run_and_draws_the_objective(sound, tmp_path):
