@@ -51,7 +51,7 @@ def table() -> str:
 
 def page() -> str:
     """Return the text of the page with the table as measured."""
-    return TABLE.sub(lambda found: f"{found[1]}{table()}{found[2]}", PAGE.read_text())
+    return TABLE.sub(lambda match: f"{match[1]}{table()}{match[2]}", PAGE.read_text())
 
 
 def readme() -> str:

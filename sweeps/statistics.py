@@ -3,6 +3,7 @@
 Each summary has the number of values it used (`used`) and of rows without a value (`excluded`).
 """
 
+import warnings
 from collections.abc import Sequence
 from statistics import NormalDist
 from typing import Any, Literal
@@ -10,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 from scipy.special import stdtr, stdtrit
-from scipy.stats import binomtest, bootstrap, false_discovery_control
+from scipy.stats import DegenerateDataWarning, binomtest, bootstrap, false_discovery_control
 
 LEVEL = 0.95
 """Coverage of every interval."""
@@ -63,7 +64,8 @@ def slope(
 
     y is the statistic of each column of `values` (instances, x), over its finite values. The
     interval, of coverage `LEVEL`, is the percentile bootstrap of the instances: whole rows, if
-    none lacks a value, else those of each column; NaN where a column has one value.
+    none lacks a value, else those of each column; NaN where a column has one value, or where a
+    statistic of resampled instances is not > 0.
     """
     weights = (x - x.mean()) / ((x - x.mean()) ** 2).sum()
 
@@ -78,7 +80,10 @@ def slope(
     b, low, high = float(of_samples(*samples)), np.nan, np.nan
     if min(map(len, samples)) > 1:
         paired = bool(np.isfinite(values).all())
-        low, high = _bootstrap(samples, of_samples, 0, paired=paired, vectorized=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DegenerateDataWarning)  # of an interval that is NaN
+            low, high = _bootstrap(samples, of_samples, 0, paired=paired, vectorized=True)
+    low, high = (low, high) if np.isfinite([low, high]).all() else (np.nan, np.nan)
     return b, float(low), float(high), float((logs(*samples) - b * x).mean())
 
 

@@ -119,7 +119,8 @@ def chart_of(sweep: LoadedSweep, spec: ChartSpec, remarks: Sequence[str] = ()) -
         for row, law in _laws(table, spec, LAWS[spec.fit], word(spec.x)):
             curve = axes.label(table.loc[row, [*axes.names]].to_dict())
             notes.append(f"{curve or 'all'}: {y} ~ {law}.")
-    notes += [*_left_out(rows, status, spec), *filter(None, remarks)]
+        notes += _without_law(table, spec)
+    notes += [*_left_out(rows, status, spec), *_below_zero(table, spec), *filter(None, remarks)]
     return Chart(spec, table, counts, tuple(notes), points if spec.points else pd.DataFrame())
 
 
@@ -146,7 +147,8 @@ def _with_fits(table: pd.DataFrame, points: pd.DataFrame, spec: ChartSpec) -> pd
     """Return the table with the columns `FIT` of each curve, NaN where fewer than 3 points are."""
     table = table.assign(**dict.fromkeys(FIT, np.nan))
     for cell, part in groups(table, spec.keys[:-1]):
-        at = part[(part[spec.estimator] > 0) & ((part[spec.x] > 0) | (spec.fit != "power"))]
+        at = part[(part[spec.estimator] > 0) & part[spec.x].notna()]
+        at = at[at[spec.x] > 0] if spec.fit == "power" else at
         if at[spec.x].nunique() >= 3:
             rows = rows_of(points, cell)
             values = rows.pivot_table(spec.y, row_key(points), spec.x)[at[spec.x]]
@@ -161,8 +163,28 @@ def _with_fits(table: pd.DataFrame, points: pd.DataFrame, spec: ChartSpec) -> pd
 def _laws(table: pd.DataFrame, spec: ChartSpec, law: str, x: str) -> Iterator[tuple[Any, str]]:
     """Yield the first row of each curve that has a fit, and its law: `lr^-1.9 [-2, -1.8]`."""
     for _, part in groups(table.dropna(subset=FIT[:1]), spec.keys[:-1]):
-        slope, low, high = (number(float(end), 3) for end in part[FIT[:3]].iloc[0])
-        yield part.index[0], f"{law.format(x=x, slope=slope)} [{low}, {high}]"
+        slope, *ends = (number(float(value), 3) for value in part[FIT[:3]].iloc[0])
+        interval = f" [{', '.join(ends)}]" if part["slope_low"].notna().all() else ""
+        yield part.index[0], f"{law.format(x=x, slope=slope)}{interval}"
+
+
+def _without_law(table: pd.DataFrame, spec: ChartSpec) -> Iterator[str]:
+    """Yield a line on the curves without a law, and one on the laws without an interval."""
+    curves = [part for _, part in groups(table, spec.keys[:-1])]
+    fits = [fit for part in curves if len(fit := part.dropna(subset="fitted"))]
+    if lost := len(curves) - len(fits):
+        x = f"{spec.x} > 0" if spec.fit == "power" else spec.x
+        few = f"fewer than 3 values of {x} with a {spec.estimator} > 0"
+        yield f"No law for {lost} of {len(curves)} curves: {few}."
+    open_ends = [fit for fit in fits if fit["slope_low"].isna().any()]
+    single = sum(fit["used"].min() < 2 for fit in open_ends)
+    reasons = {
+        f"a value of {spec.x} has one instance only": single,
+        f"a {spec.estimator} of resampled instances is not > 0": len(open_ends) - single,
+    }
+    for reason, count in reasons.items():
+        if count:
+            yield f"No interval for {count} of {len(fits)} laws: {reason}."
 
 
 def _left_out(rows: pd.DataFrame, status: pd.Series[bool], spec: ChartSpec) -> list[str]:
@@ -198,6 +220,15 @@ def _left_out(rows: pd.DataFrame, status: pd.Series[bool], spec: ChartSpec) -> l
         drawn = notation.TABLES["logarithmic"][axis]
         lines += [f"{below} values of {axis} are not > 0: {drawn}."] if below else []
     return lines
+
+
+def _below_zero(table: pd.DataFrame, spec: ChartSpec) -> list[str]:
+    """Return a line on bands that are cut on a logarithmic axis."""
+    if "y" not in spec.log or spec.band != "sd":
+        return []
+    cut = int(((table["mean"] > 0) & (table["std"] >= table["mean"])).sum())
+    what = "Points of bands that end at the mean, since mean - std is not > 0"
+    return [f"{what}: {cut} of {len(table)}."] if cut else []
 
 
 def floats(column: pd.Series[Any]) -> np.ndarray:
@@ -241,8 +272,10 @@ def figure_of(
         return kept.assign(used=rows.get("used", 1), value=floats(rows[y]), **words)
 
     if "std" in table:
-        table = table.assign(less_std=table["mean"] - table["std"])
-        table = table.assign(plus_std=table["mean"] + table["std"])
+        mean, less = table["mean"], table["mean"] - table["std"]
+        if "y" in spec.log:
+            less = less.where((less > 0) | less.isna(), mean)  # not a cliff down to 0
+        table = table.assign(less_std=less, plus_std=mean + table["std"])
     points = points_of(table, statistic)
     if spec.kind == "heatmap":
         return _heatmaps(points, spec, label, fig)

@@ -137,7 +137,37 @@ def test_a_fit_is_least_squares_on_the_logarithms_of_the_medians(law, x, written
     assert (fit.table["slope_low"] < fit.table["slope"]).all()
     assert f"rank ~ {written.format(expected.slope)}" in fit.notes[0]
     assert f"{expected.slope:.3g}" in drawn(fit)[0]
-    assert chart(tables(), "d", "rank", fit=law).table["slope"].isna().all()  # of two points
+    few = chart(tables(), "d", "rank", fit=law)  # two points
+    assert few.table["slope"].isna().all()
+    assert any(note.startswith("No law for 4 of 4 curves: ") for note in few.notes)
+
+
+def test_a_law_without_an_interval_and_values_without_x_are_told():
+    sweep = tables(ns=(2,), ds=(4, 8, 16), heads=("linear",), trials=6)
+    sweep.trials["size"] = sweep.trials["data.d"].where(sweep.trials["seed"] > 0)
+    sweep.axes = ()
+    fit = chart(sweep, "size", "rank", fit="exponential")
+    assert fit.table["fitted"].notna().tolist() == [True] * 3 + [False]
+    low = sweep.trials["seed"] == 0
+    sweep.trials["rank"] = np.where(low, -5.0, 2.0)  # of some resamples the mean is below 0
+    fit = chart(sweep, "d", "rank", fit="power", estimator="mean")
+    assert fit.table["slope"].notna().all()
+    assert fit.table[["slope_low", "slope_high"]].isna().all(axis=None)
+    assert any(note.startswith("No interval for 1 of 1 laws: a mean") for note in fit.notes)
+    assert "nan" not in drawn(fit)[0] + fit.notes[0]
+
+
+def test_a_band_of_a_logarithmic_axis_ends_at_the_mean_where_it_would_reach_zero():
+    sweep = tables(ns=(2,), heads=("linear",))
+    sweep.trials.loc[(sweep.trials["data.d"] == 4) & (sweep.trials["seed"] == 2), "rank"] = 100.0
+    lines = chart(sweep, "d", "rank", estimator="mean", interval="sd", log="y")
+    mean, std = lines.table.loc[0, ["mean", "std"]]
+    assert std > mean
+    _, (ax,) = drawn(lines)
+    corners = ax.patches[0].get_path().vertices
+    ends = corners[corners[:, 0] == 4, 1]
+    assert (ends.min(), ends.max()) == pytest.approx((mean, mean + std))
+    assert any(note.startswith("Points of bands") and " 1 of 2" in note for note in lines.notes)
 
 
 @pytest.mark.parametrize(
