@@ -13,6 +13,8 @@ from typing import Any
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf.errors import (
+    ConfigAttributeError,
+    ConfigKeyError,
     InterpolationResolutionError,
     OmegaConfBaseException,
     ValidationError,
@@ -134,6 +136,13 @@ def user_message(error: BaseException) -> str | None:
     )
     messages = (rule(link) for rule in rules for link in chain)
     return next((message for message in messages if message is not None), None)
+
+
+def absent_field(error: BaseException) -> str | None:
+    """Return the field that is not in the config, if it was set and `error` says so."""
+    absent = ConfigAttributeError | ConfigKeyError
+    links = (link for link in (error, error.__cause__) if isinstance(link, absent))
+    return next((str(link.full_key) for link in links), None)
 
 
 def _own_message(error: BaseException) -> str | None:

@@ -30,6 +30,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
+from attnsvm.cli.errors import absent_field
 from attnsvm.cli.signals import hand_on, interruptible
 from attnsvm.config import ConfigError, RunConfig
 from attnsvm.config.compose import references, validated
@@ -80,7 +81,9 @@ class CellComposer:
         try:
             for override in values:
                 OmegaConf.update(config, override.key_or_group, override.value(), merge=True)
-        except OmegaConfBaseException:
+        except OmegaConfBaseException as error:
+            if absent_field(error):
+                raise
             return None
         job, words = config.hydra.job, [str(override.input_line) for override in overrides]
         names = job.config.override_dirname
@@ -122,7 +125,7 @@ class CellComposer:
         try:
             if validated(self.compose(master, words)) == run:
                 return words, run
-        except HydraException:
+        except (HydraException, OmegaConfBaseException):
             pass
         named = ", ".join(fields)
         raise ConfigError(f"{named}: must refer to a number, a word or a list, not to a group")

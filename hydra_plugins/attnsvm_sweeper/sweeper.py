@@ -19,15 +19,17 @@ from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.config_store import ConfigStore
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobStatus
+from hydra.errors import HydraException
 from hydra.plugins.launcher import Launcher
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from attnsvm.cli.command_line import check_sweep
 from attnsvm.cli.dry_run import log_plan
-from attnsvm.cli.errors import SweepIncompleteError
+from attnsvm.cli.errors import SweepIncompleteError, absent_field, user_message
 from attnsvm.cli.memory import job_machine, refuse_without_disk
 from attnsvm.cli.sweep import (
     FAILURES_LISTED,
@@ -200,13 +202,15 @@ class AttnsvmSweeper(Sweeper):
     ) -> tuple[dict[str, list[str]], dict[str, Any], dict[str, str]]:
         """Return overrides and config of the distinct cells, by the name of their run's folder.
 
-        And why cells cannot be, by their overrides; ConfigError unless they are to be skipped.
+        And why cells cannot be, by their overrides; ConfigError unless they are to be skipped, or
+        if they set a field that the options of no cell have.
         """
         usual = gc.get_threshold()
         gc.set_threshold(100_000)  # else a fifth of the time goes to objects of torch, which stay
         from attnsvm.experiment import check
 
         cells, configs, skipped = dict[str, list[str]](), dict[str, Any](), dict[str, str]()
+        absent = dict[str, str]()
         machine = job_machine(self.composed.hydra.launcher)
         common = set(grid[0]).intersection(*grid)
         for number, written in enumerate(each("checking run", grid)):
@@ -215,13 +219,23 @@ class AttnsvmSweeper(Sweeper):
                 if (name := run_name(config)) in cells:
                     continue
                 check(config)
-            except ConfigError as error:
+            except (ConfigError, HydraException, OmegaConfBaseException) as error:
+                field_name, why = absent_field(error), one_line(user_message(error) or str(error))
+                if not (field_name or isinstance(error, ConfigError)):
+                    raise
+                if field_name:
+                    absent[field_name] = why
                 own = " ".join(word for word in written if word not in common)
-                skipped[own or " ".join(written)] = one_line(str(error))
+                skipped[own or " ".join(written)] = why
                 continue
             check_run(config, self.composed.hydra, machine)
             cells[name], configs[name] = cell, config
         gc.set_threshold(*usual)
+        if absent:
+            known = {name for config in configs.values() for name in fields_of(config)}
+            for name in absent.keys() - known:
+                if not any(field.startswith(f"{name}.") for field in known):
+                    raise ConfigError(absent[name])
         if skipped:
             share = f"{len(skipped)} of {len(grid)} cells of the grid"
             if not (self.skips and cells):

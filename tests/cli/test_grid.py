@@ -181,6 +181,31 @@ def test_cells_that_cannot_be_refuse_the_sweep_or_are_skipped_counted_and_listed
     assert none.endswith("trials=0: must be a whole number >= 1\n")
 
 
+@pytest.mark.parametrize(
+    ("words", "refused", "cells"),
+    [
+        (("head=linear,quadratic,mlp", "head.lam=choice(1)"), "head.lam: unknown field", 1),
+        (("optimizer=gd,regularization_path", "optimizer.steps=2,3"), "optimizer.steps: unk", 2),
+        (("head=linear,quadratic", "head.lamm=1,2"), "head.lamm: unknown field", 0),
+        (("head=linear,mlp", "head.lam=1,2"), "head.lam: unknown field", 0),
+        (("head={option:linear,lam:1},mlp",), "head.lam: unknown field", 0),
+    ],
+)
+def test_a_field_that_some_options_of_a_grid_lack_refuses_or_skips_their_cells(
+    words, refused, cells, tmp_path
+):
+    grid = ("-m", "trials=3", "dry_run=true", *words)
+    error = ran(*grid, cwd=tmp_path, code=2).stderr
+    assert error.startswith(f"attnsvm: {refused}")
+    skipping = ran(*grid, "hydra.sweeper.invalid=skip", cwd=tmp_path, code=0 if cells else 2)
+    if cells:
+        assert "; hydra.sweeper.invalid=skip skips" in error
+        assert f"{cells} runs, {cells} of them pending" in skipping.stdout
+    else:  # in no cell is there such a field
+        assert skipping.stderr.startswith(f"attnsvm: {refused}")
+        assert "invalid=skip" not in skipping.stderr
+
+
 def test_a_sweep_runs_what_it_names(tmp_path):
     words = ("trials=3", "optimizer.steps=5", "data.d=3", "data.T=${data.n}", "data.n=2,3")
     ran("-m", *words, cwd=tmp_path)
