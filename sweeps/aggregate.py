@@ -62,12 +62,12 @@ def read_sweep(*directories: Path) -> LoadedSweep:
     """
     contents = [record.sweep_folder(directory) for directory in directories]
     absent = {
-        content.directory / name: state
+        (*content.directory.resolve().parts, name): state
         for content in contents
         for name, state in content.without_folder.items()
     }
     planned = _each_once(contents)
-    names = _names_of([*absent, *planned])
+    names = _names_of([*absent, *(folder.parts for folder in planned)])
     rows = [
         {"run": name, "state": state.state, "reason": state.reason}
         for name, state in zip(names, absent.values(), strict=False)
@@ -124,11 +124,11 @@ def _each_once(contents: Sequence[record.SweepFolder]) -> dict[Path, record.Plan
     return dict(plans.values())
 
 
-def _names_of(paths: Sequence[Path]) -> list[str]:
-    """Return the last words of every path, as many as tell all apart."""
+def _names_of(places: Sequence[Sequence[str]]) -> list[str]:
+    """Return the last parts of every place, as many as tell all apart."""
     names: list[str] = []
-    for depth in range(1, max((len(path.parts) for path in paths), default=0) + 1):
-        words = ("/".join(path.parts[-depth:]) for path in paths)
+    for depth in range(1, max(map(len, places), default=0) + 1):
+        words = ("/".join(parts[-depth:]) for parts in places)
         names = [word.encode(errors="replace").decode() for word in words]  # need not be UTF-8
         if len(set(names)) == len(names):
             break

@@ -39,8 +39,8 @@ class Quantity:
 DECLARED: dict[str, dict[str, Quantity]] = {}
 """The quantities of `probe.csv`, by probe and name."""
 for _row in rows(Path(__file__).with_suffix(".csv")):
-    _one = Quantity(_row["meaning"], _row["unit"], allowed_values(_row["allowed"]))
-    DECLARED.setdefault(_row["probe"], {})[_row["name"]] = _one
+    _quantity = Quantity(_row["meaning"], _row["unit"], allowed_values(_row["allowed"]))
+    DECLARED.setdefault(_row["probe"], {})[_row["name"]] = _quantity
 
 
 class ProbeConfig(Option):

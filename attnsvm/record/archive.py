@@ -4,6 +4,7 @@ All are untrusted: names and sizes are checked before anything is written or all
 """
 
 import io
+import math
 import shutil
 import tempfile
 import zipfile
@@ -90,6 +91,12 @@ def unpacked(path: Path) -> Iterator[Path]:
 IN_MEMORY_BYTES = 2**20
 """Largest array that is kept in memory; a larger one is kept in a temporary file."""
 
+HEADERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+"""How the header of an array is read, by the version of its format."""
+
 
 def read_arrays(file: BinaryIO) -> dict[str, np.ndarray]:
     """Return the arrays of an .npz file, of numbers or words, by their names.
@@ -121,7 +128,15 @@ def read_array(path: Path) -> np.ndarray:
 
 
 def _array(content: bytes | Path) -> np.ndarray:
-    """Return the array of an .npy file, of numbers or words; that of a path is mapped."""
+    """Return the array of an .npy file, of numbers or words; that of a path is mapped.
+
+    Its bytes must be those that follow its header.
+    """
+    with io.BytesIO(content) if isinstance(content, bytes) else open(content, "rb") as stream:
+        shape, _, kind = HEADERS[np.lib.format.read_magic(stream)](stream)
+        begin, end = stream.tell(), stream.seek(0, io.SEEK_END)
+    if (needed := math.prod(shape) * kind.itemsize) != end - begin:
+        raise ValueError(f"{end - begin} bytes after the header; must be {needed}")
     if isinstance(content, Path):
         return np.asarray(np.lib.format.open_memmap(content, mode="c"))
     return np.asarray(np.lib.format.read_array(io.BytesIO(content), allow_pickle=False))

@@ -23,12 +23,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from attnsvm.config.groups import one_layer_problems
 from attnsvm.record import columns as declared
 from attnsvm.record import files
 from attnsvm.record.archive import IN_MEMORY_BYTES
 from attnsvm.record.columns import Column
-from attnsvm.record.run import RUN_FILE, TABLES
+from attnsvm.record.run import RUN_FILE, TABLES, counts_of
 from attnsvm.record.schema import RunRecord
 from attnsvm.record.state import NEW, move_in
 
@@ -145,10 +144,7 @@ def write(folder: Path, parts: Iterable[RunRecord], origin: Mapping[str, Any]) -
                 digests[name] = hashlib.file_digest(stream, "sha256").hexdigest()
         outcome = {
             "state": "done",
-            "wanted": origin["config"]["trials"] * one_layer_problems(origin["config"]["model"]),
-            "drawn": counts.total(),
-            "accepted": counts["ok"],
-            "statuses": dict(counts),
+            **counts_of(counts.elements(), origin["config"]),
             "timings_s": dict(timings),
             "columns": declared.columns_digest(*of_run),
             "files": digests,

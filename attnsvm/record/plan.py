@@ -208,6 +208,8 @@ def read_plan(directory: Path) -> Plan:
         return Plan()
     try:
         fields, skipped = _fields(content.get("fields")), dict(content.get("skipped", {}))
+        if not all(isinstance(why, str) for why in skipped.values()):
+            raise TypeError(f"skipped={skipped}: must be texts")
         plan = Plan(dict(content["runs"]), fields, skipped, content.get("command"))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CorruptRecordError(f"{path}: {error!r}: must have runs by folder name") from error

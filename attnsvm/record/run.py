@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 from attnsvm.config import ConfigError
 from attnsvm.config.fields import check_fields, values_before
+from attnsvm.config.groups import one_layer_problems
 from attnsvm.config.identity import (
     digest,
     digest_before_formats,
@@ -33,9 +35,14 @@ MAX_RUN_BYTES = 2**22
 
 OTHER_VERSION = "made by another version of attnsvm"
 
-FIELDS = {"signature", "version", "code", "python", "git_revision", "extension_code"}
-FIELDS |= {"packages", "hardware", "overrides"}
-DONE, NOT_DONE = {"drawn", "timings_s", "files"}, {"reason"}
+FIELDS: Mapping[str, Any] = {
+    **dict.fromkeys(("signature", "version", "code", "python"), str),
+    **dict.fromkeys(("extension_code", "packages", "hardware"), dict),
+    "git_revision": str | None,
+    "overrides": list,
+}
+DONE: Mapping[str, Any] = {"drawn": int, "timings_s": dict, "files": dict}
+NOT_DONE: Mapping[str, Any] = {"reason": str}
 """Fields beside the config of every `run.json`; of a run that is done, and of one that is not."""
 
 BEFORE_FORMATS: Mapping[str, Any] = {"format": 1, "numbers": 0}
@@ -54,9 +61,13 @@ def read_run(folder: Path) -> dict[str, Any]:
     path = folder / RUN_FILE
     with refused(""):
         run = {**BEFORE_FORMATS, **read_json(path, MAX_RUN_BYTES)}
-    missing = FIELDS.union(DONE if run.get("state") == "done" else NOT_DONE) - run.keys()
-    if run["format"] == FORMAT and missing:
-        raise CorruptRecordError(f"{path}: {min(missing)}: missing")
+    known = {**FIELDS, **(DONE if run.get("state") == "done" else NOT_DONE)}
+    for name, kind in known.items() if run["format"] == FORMAT else ():
+        if name not in run:
+            raise CorruptRecordError(f"{path}: {name}: missing")
+        if not isinstance(run[name], kind):
+            must = getattr(kind, "__name__", kind)
+            raise CorruptRecordError(f"{path}: {name}={run[name]}: must be of type {must}")
     try:
         if run["format"] != FORMAT:
             raise ConfigError(f"format={run['format']}: must be {FORMAT}")
@@ -67,6 +78,17 @@ def read_run(folder: Path) -> dict[str, Any]:
         raise
     except Exception as wrong:  # what the schema raises for what it does not know
         raise OtherVersionError(f"{path}: {wrong}, {OTHER_VERSION}") from wrong
+
+
+def counts_of(statuses: Iterable[str], config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of `run.json` that count rows, which have these statuses."""
+    counts = Counter(statuses)
+    return {
+        "wanted": config["trials"] * one_layer_problems(config["model"]),
+        "drawn": counts.total(),
+        "accepted": counts["ok"],
+        "statuses": dict(counts),
+    }
 
 
 def identity(run: Mapping[str, Any]) -> str:

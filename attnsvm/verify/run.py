@@ -22,7 +22,7 @@ from attnsvm.data import Seeded
 from attnsvm.display.pace import each
 from attnsvm.experiment import MAX_DRAWS_PER_TRIAL, stages_of
 from attnsvm.record.columns import key_columns
-from attnsvm.record.run import identity, recorded_config
+from attnsvm.record.run import counts_of, identity, recorded_config
 from attnsvm.record.schema import RunRecord
 from attnsvm.record.stored import StoredRun
 from attnsvm.verify.constraints import StoredSvm
@@ -95,6 +95,9 @@ def prove(folder: Path, instances: int | None = None) -> RunProof:
     stored = StoredRun(folder)
     record, run = stored.record(), _with_files_beside(stored.content, folder)
     proof = RunProof(record.trials["seed"].nunique())
+    for name, count in counts_of(record.trials["status"], run["config"]).items():
+        if run.get(name, count) != count:
+            proof.refuse(f"{name}={run[name]}: must be {count}, as in trials.parquet")
     _prove_svms(record, run["config"], proof)
     if any(seed is None for seed, _ in proof.differences):  # of rows that are not those of arrays
         return proof

@@ -69,6 +69,7 @@ DAMAGE = {
         f"{name} missing": (edited(**{name: None}), "corrupt", f"{name}: missing")
         for name in ("signature", "files", "overrides", "packages")
     },
+    "field of another type": (edited(files=5), "corrupt", "files=5: must be of type dict"),
     "another run": (of_another_run, "other_run", "record of another run"),
     "torn": (lambda run: (run / TABLES[0]).write_bytes(b"PAR1"), "corrupt", "sha256"),
     "gone": (lambda run: (run / TABLES[2]).unlink(), "corrupt", f"{TABLES[2]}: missing"),
@@ -202,6 +203,8 @@ def test_a_column_that_an_older_record_lacks_is_empty(column, kind, run):
 
 ARRAYS = {
     "pickle": lambda: (np.array([{}]), b""),
+    "larger than memory": lambda: (np.zeros(8), b"(800000000000,)}"),
+    "fewer than its bytes": lambda: (np.zeros(8), b"(7,), }" + 9 * b" "),
     "larger than the file": lambda: (np.zeros(8), b"(8800000000,), }"),
     "code": lambda: (np.zeros(8), b"exit(1) , }     "),
 }
@@ -216,8 +219,9 @@ def test_arrays_that_are_none_are_refused(kind, run):
         with zipfile.ZipFile(content, "w") as archive:
             archive.writestr("W.npy", sink.getvalue().replace(b"(8,), }" + 9 * b" ", shape))
     odd.replace_file(run, TABLES[2], content.getvalue())
-    with odd.deadline(), pytest.raises(CorruptRecordError, match=r"solutions\.npz: "):
+    with odd.deadline(), pytest.raises(CorruptRecordError, match=r"solutions\.npz: ") as error:
         StoredRun(run).record()
+    assert error.value.state == "corrupt"
 
 
 FAILED = {"state": "failed", "reason": "", "place": "", "traceback": ""}
@@ -246,7 +250,7 @@ OUTSIDE = ("../x", "..", "", "/etc/x", "./x", "x\n/y")
 
 PLANS = [
     *({"runs": {name: []}} for name in OUTSIDE),
-    *({}, {"runs": ["a"]}),
+    *({}, {"runs": ["a"]}, {"runs": {}, "skipped": {"m=3": 3}}),
     {"runs": {"a": []}, "fields": {"shared": {}, "own": {"a": None}}},
 ]
 
@@ -379,3 +383,32 @@ def test_other_rows_than_counted(run):
     odd.change_table(run, lambda rows: rows.slice(1))
     with pytest.raises(CorruptRecordError, match="has 2 rows; must have drawn=3"):
         StoredRun(run).record()
+
+
+def retyped(column, kind):
+    def change(rows):
+        at = rows.column_names.index(column)
+        return rows.set_column(at, column, rows[column].cast(kind))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (retyped("seed", pa.string()), "column seed is string; must be int64"),
+        (retyped("frobenius_objective", pa.float32()), "is float; must be double"),
+        (lambda rows: rows.append_column("status", rows["status"]), "status"),
+    ],
+)
+def test_columns_of_another_type_or_twice(change, words, run):
+    odd.change_table(run, change)
+    with pytest.raises(CorruptRecordError, match=rf"trials\.parquet: .*{words}"):
+        StoredRun(run).record()
+
+
+def test_a_skipped_cell_keeps_its_name_and_counts_once(sweep, monkeypatch):
+    skipped = {f"data.path=/tmp/{part}/x.npz m=3": "m=3: must be <= 2" for part in "ab"}
+    record.write_plan(sweep, {name: ["a=1"] for name in CONFIGS}, skipped=skipped)
+    monkeypatch.chdir(sweep)
+    assert load(sweep, ".").runs["run"].tolist() == [*sorted(skipped), *CONFIGS]

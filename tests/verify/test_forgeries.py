@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from attnsvm.verify.run import prove
+from tests.record.odd import rewritten
 from tests.verify.forging import Forgery, changed, genuine, refusal
 from tests.verify.kinds import some_quick
 
@@ -118,6 +119,16 @@ FORGERIES = {
 """Name -> kind of record, and a function that forges it."""
 
 QUICK = {"hidden by a status", "option", "other tokens, proved", "row doubled", "signature"}
+
+
+@pytest.mark.parametrize(
+    ("name", "count"), [("accepted", 3), ("wanted", 5), ("statuses", {"ok": 3, "rejected": 1})]
+)
+def test_counts_that_are_not_those_of_the_rows_are_refused(name, count, tmp_path):
+    folder = genuine("top").written(tmp_path)
+    assert refusal(folder) == ""
+    rewritten(folder, **{name: count})
+    assert refusal(folder).startswith(f"seed None: {name}={count}: must be ")
 
 
 @pytest.mark.parametrize("name", some_quick(FORGERIES, QUICK))
