@@ -33,7 +33,10 @@ def help_text(
     A topic is a group, an option as `GROUP=OPTION`, a field, or `run`. `user_files` are those of
     sweeps and experiments that are not attnsvm's, by group and name. ConfigError for another topic.
     """
-    return "\n".join(map(_topic, topics)) or _screen(user_files or {})
+    others = user_files or {}
+    return "\n".join(_of_files(topic, others) or _topic(topic) for topic in topics) or _screen(
+        others
+    )
 
 
 def wrapped(text: str, begin: str = "", indent: str = "") -> list[str]:
@@ -60,11 +63,33 @@ def _screen(user_files: Mapping[str, Mapping[str, Sequence[Path]]]) -> str:
     lines = [Path(__file__).with_suffix(".txt").read_text()]
     for group, names in listed.items():
         lines += wrapped(" | ".join(names), f"  {group + '=':17}", " " * 19)
-    for group, of_names in user_files.items():
-        for name, files in of_names.items():
-            lines.append(f"  {group}={name}  {' '.join(map(str, files))}")
+    for group in user_files:
+        lines += [f"  {line}" for line in _listed(group, user_files)]
     broken = (message for options in ALL_GROUPS.values() for message in options.broken().values())
     return "\n".join([*lines, *(f"  cannot be used: {message}" for message in broken), ""])
+
+
+def _listed(group: str, user_files: Mapping[str, Mapping[str, Sequence[Path]]]) -> list[str]:
+    of_names = user_files.get(group, {}).items()
+    return [f"{group}={name}  {' '.join(map(str, files))}" for name, files in of_names]
+
+
+def _of_files(topic: str, user_files: Mapping[str, Mapping[str, Sequence[Path]]]) -> str:
+    """Return what the user's files are about a topic; "" if it is none of theirs."""
+    group, _, name = topic.partition("=")
+    if files := user_files.get(group, {}).get(name):
+        return "\n".join(path.read_text(errors="replace") for path in files)
+    listed = _listed(group, user_files)
+    if group == "sweep" and listed and not name:
+        return "\n".join([_topic(group), *listed])
+    if group != "experiment":
+        return ""
+    if name:
+        of_folder = f"must be a file DIR/experiment/{name}.yaml, with --config-dir DIR"
+        known = [*user_files.get(group, {})]
+        raise ConfigError(f"{topic}: {must_be_one_of(name, known) if known else of_folder}")
+    meaning = "experiment=NAME, with --config-dir DIR: a file of yours, DIR/experiment/NAME.yaml"
+    return "\n".join([*wrapped(meaning), *listed])
 
 
 def _topic(topic: str) -> str:
@@ -72,12 +97,16 @@ def _topic(topic: str) -> str:
     if topic == "run":
         return "\n".join(field_lines(RunConfig))
     known = (*ALL_GROUPS, *SECTIONS, "sweep")
+    if topic.startswith("hydra"):
+        section = ".".join(group.replace("/", ".").split(".")[:2])
+        must = f"is in Hydra's own section: attnsvm --cfg hydra --package {section} shows it"
+        raise ConfigError(f"--help {topic}: {must}")
     if group not in known:
         if text := _fields(group):
             return text
         fields = [f.name for *_, f in declared_fields()]
-        meant = did_you_mean(group, ["run", *known, *fields])
-        must = f"must be run | {' | '.join(known)}, GROUP=OPTION, or a field"
+        meant = did_you_mean(group, ["run", "experiment", *known, *fields])
+        must = f"must be run | {' | '.join(known)} | experiment, GROUP=OPTION, or a field"
         raise ConfigError(f"--help {topic}: {meant}{must}")
     names = options_of(group)
     if not name:

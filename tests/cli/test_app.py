@@ -111,6 +111,9 @@ def test_help_is_one_screen_with_every_option_and_goes_to_groups_and_fields():
         help_text(["optimizer=adm"])
     with pytest.raises(ConfigError, match="did you mean optimizer"):
         help_text(["optimiser"])
+    assert "DIR/experiment/NAME.yaml" in help_text(["experiment"])
+    with pytest.raises(ConfigError, match="--package hydra"):
+        help_text(["hydra.sweeper.invalid"])
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,12 @@ def test_experiments_and_options_of_a_users_own_are_listed_run_and_swept(way, ow
         path.write_text(text)
     words = ["--config-dir=own", *(["--config-name=own"] if way == "config" else [])]
     if way == "folder":
-        assert "experiment=small  own/" in ran("--help", *words, cwd=own).stdout
+        for topic in ((), ("experiment",)):
+            assert "experiment=small  own/" in ran("--help", *topic, *words, cwd=own).stdout
+        text = (own / "own/experiment/small.yaml").read_text()
+        assert ran("--help", "experiment=small", *words, cwd=own).stdout == f"{text}\n"
+        refused = ran("--help", "experiment=smal", *words, cwd=own, code=2).stderr
+        assert "experiment=smal: did you mean small?" in refused
     ran("-m", *SMALL, "experiment=small", "head=steep,linear", *words, cwd=own)
     runs = [json.loads(path.read_text()) for path in own.glob("multirun/latest/*/run.json")]
     assert sorted(run["config"]["head"].get("lam", 0.0) for run in runs) == [0.0, 0.5]
