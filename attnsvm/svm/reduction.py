@@ -22,7 +22,7 @@ from torch import Tensor
 
 from attnsvm.linalg import EPS, orthonormal
 from attnsvm.linalg.decompositions import singular_values
-from attnsvm.svm.problem import SvmProblem, exponent_of
+from attnsvm.svm.problem import SvmProblem, exponent_of, power_of_two
 from attnsvm.svm.solution import Candidate, Method, SvmStatus, Verdict
 
 REPRESENTED = 1000
@@ -211,6 +211,8 @@ def spectrum(W: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:
     """
     if not is_thin(Z):
         return singular_values(W.nan_to_num(0.0)), W.new_zeros(len(W))
+    unit = power_of_two(W.nan_to_num(0.0, 0.0, 0.0).abs().amax(dim=(1, 2)))
+    W = W / unit[:, None, None]  # squares neither underflow nor overflow
     sigma, distance = W.new_zeros(len(W), min(W.shape[1:])), W.new_zeros(len(W))
     for b, P in enumerate(basis(Z)):
         inside = W[b] @ P
@@ -220,4 +222,4 @@ def spectrum(W: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:
             sigma[b, : len(values)] = values
         elif (whole := W[b].nan_to_num(0.0)).any():
             sigma[b] = torch.linalg.svdvals(whole)
-    return sigma, distance
+    return sigma * unit[:, None], distance * unit

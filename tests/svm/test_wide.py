@@ -5,6 +5,7 @@ import torch
 
 from attnsvm.svm import single_token, solve_svm
 from attnsvm.svm.certificate import certify
+from attnsvm.svm.reduction import spectrum
 from attnsvm.svm.solution import Candidate
 from tests.kkt import norm, normal
 from tests.svm.instances import spheres
@@ -30,3 +31,11 @@ def test_what_lies_outside_the_span_is_paid_for(name, size):
     assert ((upper >= dense * (1 - 1e-13)) & (upper <= dense * (1 + 1e-12))).all()
     loose = size >= 1e-3 or (size >= 1e-9 and name == "nuclear")
     assert verdict.status == (("undecided" if loose else "solved"),) * 2
+
+
+def test_the_spectrum_of_a_tiny_matrix_is_that_of_a_larger_one():
+    W, Z, unit = normal(2, 300, 300), normal(2, 4, 300), 2.0**-565
+    P = torch.linalg.qr(Z.mT)[0]
+    for V in (W, (W @ P) @ P.mT):
+        for tiny, plain in zip(spectrum(V * unit, Z), spectrum(V, Z), strict=True):
+            torch.testing.assert_close(tiny, plain * unit, rtol=0, atol=0)
