@@ -183,24 +183,6 @@ def test_more_rows_than_there_is_memory(sweep, run, monkeypatch):
     assert all(re.search(r"has \d+ bytes; must have at most 100$", why) for why in runs["reason"])
 
 
-@pytest.mark.parametrize(
-    ("column", "kind"), [("risk", "float64"), ("convergence", "str"), ("frobenius_rank", "Int64")]
-)
-def test_a_column_that_an_older_record_lacks_is_empty(column, kind, run):
-    odd.change_table(run, lambda rows: rows.drop_columns([column]))
-    with pytest.raises(CorruptRecordError, match=f"column {column} missing"):
-        StoredRun(run).record()  # it says that it has it
-    odd.rewritten(run, columns="0" * 12)
-    stored = StoredRun(run).record()
-    assert stored.lacking == {column}
-    values = stored.trials[column]
-    assert str(values.dtype) == kind
-    assert (values == "").all() if kind == "str" else values.isna().all()
-    odd.change_table(run, lambda rows: rows.drop_columns(["status"]))
-    with pytest.raises(CorruptRecordError, match="column status missing"):
-        StoredRun(run).record()
-
-
 ARRAYS = {
     "pickle": lambda: (np.array([{}]), b""),
     "larger than memory": lambda: (np.zeros(8), b"(800000000000,)}"),

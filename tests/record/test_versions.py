@@ -27,7 +27,7 @@ from attnsvm.config.identity import (
 )
 from attnsvm.config.optimizer import NormalizedGDConfig
 from attnsvm.config.run import SECTIONS
-from attnsvm.record import RUN_FILE, TABLES, is_of, run_state
+from attnsvm.record import RUN_FILE, TABLES, CorruptRecordError, is_of, run_state
 from attnsvm.record.columns import DECLARED
 from attnsvm.record.stored import StoredRun
 from attnsvm.sweeps import status
@@ -39,7 +39,7 @@ from tests.command import SMALL, ran
 from tests.config.test_config import composed
 from tests.faults import configs, parts, refusing
 from tests.quick import quick
-from tests.record.odd import files, rewritten
+from tests.record.odd import change_table, files, rewritten
 
 FORMAT_1 = Path(__file__).with_name("format1")
 RUNS = {path.parent.parent.name: path.parent for path in sorted(FORMAT_1.rglob(RUN_FILE))}
@@ -265,3 +265,21 @@ def test_a_single_run_is_kept_and_made_again_only_by_name(tmp_path):
     assert files(tmp_path) == before
     ran(*words, "hydra.sweeper.rerun=stale", cwd=tmp_path)
     assert run_state(tmp_path / "fixed").state == "done"
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"), [("risk", "float64"), ("convergence", "str"), ("frobenius_rank", "Int64")]
+)
+def test_a_column_that_an_older_record_lacks_is_empty(column, kind, run):
+    change_table(run, lambda rows: rows.drop_columns([column]))
+    with pytest.raises(CorruptRecordError, match=f"column {column} missing"):
+        StoredRun(run).record()  # it says that it has it
+    rewritten(run, columns="0" * 12)
+    stored = StoredRun(run).record()
+    assert stored.lacking == {column}
+    values = stored.trials[column]
+    assert str(values.dtype) == kind
+    assert (values == "").all() if kind == "str" else values.isna().all()
+    change_table(run, lambda rows: rows.drop_columns(["status"]))
+    with pytest.raises(CorruptRecordError, match="column status missing"):
+        StoredRun(run).record()
