@@ -198,12 +198,11 @@ def _map(name: str, tables: Tables, axes: CellAxes) -> Figure:
     settings, balls = _settings(table, axes), len(norms) - len(NORMS)
     words = [style.wrapped(word, 2.9) for word, _ in settings]
     lines = sum(1 + word.count("\n") for word in words)
-    least = 2.6 if balls <= 0 else 3.4  # names of balls stand upright
-    fig = style.figure(style.PAGE, max(0.07 * len(words) + 0.1 * lines + 1.0, least))
+    fig = style.figure(style.PAGE, max(0.07 * len(words) + 0.1 * lines + 1.0, 3.4))
     ax = fig.subplots()
     if table["used"].sum() == 0:
         style.empty(ax, "no certified instance")
-    return fig
+        return fig
     rows = pd.concat([part.assign(row=i) for i, (_, part) in enumerate(settings)])
     rows = rows[rows["median"].notna()].assign(
         row=lambda table: pd.Categorical(table["row"], range(len(settings))),
