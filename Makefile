@@ -1,5 +1,5 @@
 # make sweep    both experiments of the main job: tables, figures and reports under multirun/
-# make test     lint, types, import rules, and tests of every feature: five minutes
+# make test     lint, types, import rules, and tests of every feature: six minutes
 # make test-all  make test, then every other test that needs nothing but this machine (make test-full)
 # make figures  every experiment at full size, and one page with all figures
 # make test-processors  tests of bits and last digits again, under other arithmetic
