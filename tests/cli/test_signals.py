@@ -44,8 +44,7 @@ def test_a_sweep_is_interrupted_on_record(signum, tmp_path, capsys):
     grid = ["-m", *LONG, "trials=1", "optimizer.steps=10,1000000000"]
     folder = tmp_path / "multirun/latest"
     driver = begun(*grid, cwd=tmp_path)
-    until(lambda: (folder / "sweep.json").exists() and "done" in run_states(folder))
-    until(lambda: pids(folder))
+    until(lambda: (folder / "sweep.json").exists() and run_states(folder) == ["done", "running"])
     time.sleep(0.5)  # into the training
     stop(driver, signum)
     assert "run the same command again to resume" in (tmp_path / "driver.log").read_text()
