@@ -44,6 +44,15 @@ class RunObjects:
         probes = {name: instantiate(node, "probe", config.extensions) for name, node in nodes}
         return cls(**objects, probes=probes)
 
+    def implicit_bias(self) -> str | None:
+        """Return the norm of the SVM that training converges to; None where it is not known.
+
+        Of steps by some of the samples, or of weights that decay, it is not.
+        """
+        if any(getattr(self.optimizer, name, None) for name in ("batch", "weight_decay")):
+            return None
+        return self.parameterization.implicit_bias(self.optimizer.implicit_bias)
+
     @property
     def factors(self) -> bool:
         """Whether a probe needs K and Q at every snapshot."""

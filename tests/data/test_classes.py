@@ -9,10 +9,10 @@ from attnsvm import sample, solve_least_norm, solve_svm, train
 from attnsvm.config import ConfigError
 from attnsvm.experiment import run
 from attnsvm.experiment.results import OK, marked
-from attnsvm.experiment.svms import separate_components
 from attnsvm.loss import Log
 from attnsvm.sweeps.claims.arrays import odds_missed
 from tests.config.test_config import composed
+from tests.theory.test_token_graph import separated
 
 SOURCES = [("classes", {"K": 2, "d": 5}), ("classes", {"K": 5, "d": 3}), ("contexts", {"d": 9})]
 
@@ -48,10 +48,10 @@ def test_training_and_svm_are_those_of_a_linear_layer_with_cross_entropy(data, s
 @pytest.mark.parametrize(("d", "compatible"), [(8, True), (3, False)])
 def test_the_finite_part_has_the_log_odds_of_the_labels_where_some_weights_do(d, compatible):
     batch = sample("contexts", n=60, K=4, d=d, contexts=6, support=3, trials=4)
-    separated = separate_components(batch, Log(), ["frobenius"], lambda _, compute: compute())
-    arrays = separated.findings.arrays | {"Z": batch.Z, "scores": batch.scores()}
+    work = separated(batch, Log())
+    arrays = work.findings.arrays | {"Z": batch.Z, "scores": batch.scores()}
     missed = odds_missed({name: np.asarray(array) for name, array in arrays.items()})
-    for Z, scores, W, b in zip(batch.Z, batch.scores(), separated.finite["frobenius"].W, missed):  # noqa: B905
+    for Z, scores, W, b in zip(batch.Z, batch.scores(), work.finite["frobenius"].W, missed):  # noqa: B905
         odds = [(W @ z)[:4] - scores[(z == Z).all(-1), :4].sum(0).log() for z in Z]
         assert b == pytest.approx(
             max(np.ptp(logs[logs.isfinite()].numpy()) for logs in odds), abs=1e-6
@@ -104,8 +104,7 @@ def test_points_of_a_file_are_infeasible_if_nothing_separates_them_and_named_if_
         result = run(composed(words, f"selection={selection}", "optimizer.steps=20"))
         assert result.trials["status"].tolist() == [status]
     np.savez(path, X=np.zeros((4, 2)), y=XOR["y"])  # no W changes anything: no risk falls
-    result = separate_components(sample("file", path=path), Log(), ["frobenius"], lambda _, f: f())
-    assert marked([OK], result.exclusions)[0][0] == "unconstrained"
+    assert marked([OK], separated(sample("file", path=path), Log()).exclusions)[0][0] == "unconstrained"
     for message, change in BAD.items():
         np.savez(path, **XOR | change)
         with pytest.raises(ConfigError, match=message):

@@ -276,7 +276,7 @@ def test_file_needs_no_queries_when_tokens_ask_nor_labels_of_each_position(tmp_p
 
 NO_FILES = {
     "X: missing; must be in the file, which has Y, Z": {"X": None},
-    "X: shape (5, 2); must be (B, n, T, d) or (n, T, d)": {"X": np.ones((5, 2))},
+    "X: shape (5, 2); must be (B, n, T, d)": {"X": np.ones((5, 2))},
     "X: shape (5, 2, 0, 4); must be": {"X": np.ones((5, 2, 0, 4))},
     "X: nan at index": {"X": np.full((5, 2, 3, 4), np.nan)},
     "X: can't convert np.ndarray of type numpy.str_": {"X": np.full((5, 2, 3, 4), "one")},

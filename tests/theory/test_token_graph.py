@@ -1,20 +1,36 @@
 """The Graph-SVM of next-token prediction, by the definitions of arXiv 2403.08081."""
 
 import math
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 from attnsvm import sample, solve_least_norm
-from attnsvm.experiment.results import OK, marked
-from attnsvm.experiment.svms import separate_components
+from attnsvm.experiment.results import OK, Trained, marked
+from attnsvm.experiment.svms import Work, components
 from attnsvm.head import RowScores, Vocabulary
 from attnsvm.loss import LinearLoss, Log
 from attnsvm.problem import ProblemBatch
 from attnsvm.theory.token_graph import RiskInside, label_components
 
 BATCH = sample("token_graph", graph="cyclic", n=8, T=4, K=5, d=6, trials=40, seed=100)
+
+
+def separated(batch, loss):
+    """Return the Graph-SVM of a batch in a run that solves it as it is."""
+    run = SimpleNamespace(
+        config=SimpleNamespace(svm=SimpleNamespace(norms=["frobenius"])),
+        objects=SimpleNamespace(loss=loss),
+        timed=lambda *_: nullcontext(),
+        solve=lambda batch, key, name, compute: compute(),
+    )
+    path = SimpleNamespace(snapshots=torch.zeros(batch.B, 1, batch.d, batch.d).double())
+    work = Work(run, Trained(batch, path))
+    components(work)
+    return work
 
 
 def reached(b):
@@ -86,15 +102,13 @@ def test_what_has_no_graph_svm_is_a_status(tmp_path):
     ):
         np.savez(tmp_path / "ids.npz", **arrays)
         batch = sample("file", path=str(tmp_path / "ids.npz"), head=head)
-        separated = separate_components(batch, loss, ["frobenius"], lambda _, compute: compute())
-        status = marked([OK] * batch.B, separated.exclusions)
+        status = marked([OK] * batch.B, separated(batch, loss).exclusions)
         assert [word for word, _ in status] == words
 
 
 def test_the_graph_svm_is_that_of_its_definition():
     """Equal margins within components and >= 1 to what is below, for all pairs of tokens."""
-    separated = separate_components(BATCH, Log(), ["frobenius"], lambda _, compute: compute())
-    for b, objective in enumerate(separated.solutions["frobenius"].objective.tolist()):
+    for b, objective in enumerate(separated(BATCH, Log()).solutions["frobenius"].objective.tolist()):
         E, _, reach = reached(b)
         pairs = [(k, i, j) for k, R in reach.items() for i, j in np.argwhere(R) if i != j]
         equal = np.array([reach[k][j, i] for k, i, j in pairs])

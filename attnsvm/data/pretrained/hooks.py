@@ -1,12 +1,13 @@
 """`heads_of`: the attention of any torch module, caught while it runs."""
 
+import itertools
 import math
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.modules.module import register_module_forward_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from attnsvm.config import ConfigError
@@ -39,39 +40,34 @@ def heads_of(module: nn.Module, *inputs: Any, **options: Any) -> dict[str, Atten
         computes is that of [x; 1]^T K^T Q [z; 1], with or without the factor m^-1/2: with rotary or
         relative positions, norms of queries and keys, or other masks for some heads.
     """
-    layers, rows = dict[str, AttentionLayer](), dict[nn.Module, Tensor]()
-    softmaxes, handles = _Softmaxes(), []
+    names = {part: name for name, part in module.named_modules()}
+    rows, layers = dict[nn.Module, Tensor](), dict[str, AttentionLayer]()
+    softmaxes = _Softmaxes()
 
-    def keep(linear: nn.Module, inputs: Any, options: Any) -> None:
-        rows[linear] = (*inputs, *options.values())[0]
-
-    def catch(name: str, maps: Any, part: Any, inputs: Any, options: Any, outputs: Any) -> None:
-        if not all(linear in rows for linear in maps):
+    def see(part: nn.Module, inputs: Any, options: Any, outputs: Any) -> None:
+        for first in (*inputs, *options.values())[:1]:
+            rows[part] = first
+        maps = _key_and_query_maps(part)
+        multihead = isinstance(part, nn.MultiheadAttention)
+        if part not in names or not (multihead or (maps and all(x in rows for x in maps))):
             return
-        if name in layers:
-            must = "must run once, as no layer that is shared"
-            raise ConfigError(f"{name}: runs more than once; {must}")
+        if (name := names[part]) in layers:
+            raise ConfigError(f"{name}: runs more than once; must run once, as no layer is shared")
         named = dict(zip(("query", "key"), inputs, strict=False)) | options
-        seen = _of_children(maps, rows) if maps else _of_multihead(part, **named)
+        seen = _of_multihead(part, **named) if multihead else _of_children(maps, rows)
         returned = outputs[1:] if isinstance(outputs, tuple) else ()
         layers[name] = _of_softmax(name, softmaxes.results, returned, *seen)
         softmaxes.results.clear()
 
     fast = torch.backends.mha.get_fastpath_enabled()
+    hook = register_module_forward_hook(see, with_kwargs=True)
     try:
-        for name, part in module.named_modules():
-            maps = _key_and_query_maps(part)
-            handles += [linear.register_forward_pre_hook(keep, with_kwargs=True) for linear in maps]
-            if maps or isinstance(part, nn.MultiheadAttention):
-                hook = partial(catch, name, maps)
-                handles.append(part.register_forward_hook(hook, with_kwargs=True))
         torch.backends.mha.set_fastpath_enabled(False)  # it runs no hooks
         with torch.inference_mode(False), torch.no_grad(), sdpa_kernel(SDPBackend.MATH), softmaxes:
             module(*inputs, **options)
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
-        for handle in handles:
-            handle.remove()
+        hook.remove()
     if not layers:
         raise ConfigError(
             f"module={type(module).__name__}: must contain torch.nn.MultiheadAttention, or linear "
@@ -149,38 +145,39 @@ def _of_softmax(
         shapes = f"{len(K)} and {len(Q)} rows of the maps, rows of shape {tuple(X.shape)}"
         raise ConfigError(f"{name}: {shapes}; must have as many keys as queries, and (N, T, d)")
     N, S, T = len(X), Z.shape[1], X.shape[1]
-    for softmax in softmaxes:
+    for softmax, scaled in itertools.product(softmaxes, (False, True)):
         heads, rest = divmod(softmax.numel(), N * S * T)
         if rest or not heads or len(Q) % heads:
             continue
         floor = math.log(torch.finfo(softmax.dtype).tiny)
         expected = softmax.detach().reshape(N, heads, S, T).double().cpu().log().clamp(min=floor)
-        seen = (expected > floor).any(1, keepdim=True)
+        seen = (expected > floor).any(1)
         keys, queries = (A.reshape(heads, -1, A.shape[1]) for A in (K, Q))
-        for factor in (1.0, math.sqrt(len(Q) / heads)):
-            layer = AttentionLayer(X, Z, keys, factor * queries, seen[:, 0])
-            sizes = AttentionLayer(X.abs(), Z.abs(), keys.abs(), layer.Q.abs(), layer.mask)
-            rounding = ROUNDING * eps * (1 + sizes.logits().amax().item())
-            logits = layer.logits()
-            logs = logits - logits.masked_fill(~seen, -torch.inf).logsumexp(-1, keepdim=True)
-            error = (logs.clamp(min=floor) - expected).masked_fill(~seen, 0.0).abs().amax()
-            if not seen.any(-1).all() or not error <= rounding:
-                continue
-            unclear = ((logs < floor).all(1, keepdim=True) & ~seen).any()
-            same_shape = [V for V in returned if getattr(V, "shape", None) == softmax.shape]
-            same = (torch.allclose(V, softmax.to(V), 0, rounding) for V in same_shape)
-            refused = {
-                "its attention underflows; must be float64, so that only masked tokens have none: "
-                "module.double()": unclear,
-                f"rounding may move its logits by {rounding:.0e}; must be at most {SEEN}: "
-                "module.float() or module.double()": rounding > SEEN,
-                "the attention that it returns must be the softmax, without dropout and mixing of "
-                "heads: module.eval()": not all(same),
-            }
-            for what, holds in refused.items():
-                if holds:
-                    raise ConfigError(f"{name}: {what}")
-            return layer
+        layer = AttentionLayer(
+            X, Z, keys, queries * (queries.shape[1] ** 0.5 if scaled else 1), seen
+        )
+        sizes = AttentionLayer(X.abs(), Z.abs(), keys.abs(), layer.Q.abs(), seen)
+        rounding = ROUNDING * eps * (1 + sizes.logits().amax().item())
+        error = (layer.log_attention().clamp(min=floor) - expected).abs().amax()
+        if not error <= rounding:  # NaN where a query sees nothing
+            continue
+        logits = layer.logits()
+        logs = logits - logits.masked_fill(~seen[:, None], -torch.inf).logsumexp(-1, keepdim=True)
+        same_shape = [V for V in returned if getattr(V, "shape", None) == softmax.shape]
+        refused = {
+            "its attention underflows; must be float64, so that only masked tokens have none: "
+            "module.double()": ((logs < floor).all(1) & ~seen).any(),
+            f"rounding may move its logits by {rounding:.0e}; must be at most {SEEN}: "
+            "module.float() or module.double()": rounding > SEEN,
+            "the attention that it returns must be the softmax, without dropout and mixing of "
+            "heads: module.eval()": not all(
+                torch.allclose(V, softmax.to(V), 0, rounding) for V in same_shape
+            ),
+        }
+        for what, holds in refused.items():
+            if holds:
+                raise ConfigError(f"{name}: {what}")
+        return layer
     raise ConfigError(
         f"{name}: its attention is not the softmax of [x; 1]^T W [z; 1]; must be without rotary or "
         "relative positions, norms of queries and keys, caps, other masks for some heads, and "
