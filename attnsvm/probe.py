@@ -7,7 +7,7 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from attnsvm.config import ConfigError
-from attnsvm.config.probe import MarginGapConfig, OtherHeadsConfig
 from attnsvm.display.pace import each
 from attnsvm.head import Linear
 from attnsvm.linalg import one_minus_correlation, times, unit
@@ -33,6 +32,9 @@ from attnsvm.theory import finite_part_distance, optimal_mixture
 from attnsvm.theory.comparison import margin_gap
 from attnsvm.theory.token_graph import priority_graphs
 from attnsvm.training import Trajectory
+
+NORMS = {"frobenius", "nuclear"}
+"""Norms of the SVMs that probes measure against."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,38 +74,38 @@ class Probe(ABC):
     WEIGHTS: ClassVar[bool] = False
     """Whether it needs the weights that come with data=pretrained."""
 
-    DRAWN: ClassVar[bool] = False
-    """Whether it needs more of the instances than a record has."""
-
     def check(self, d: int) -> None:  # noqa: B027
         """Raise ConfigError if it cannot measure weights of shape (d, d)."""
 
     @abstractmethod
     def measure(self, snapshot: Snapshot) -> Mapping[str, Tensor]:
-        """Return every declared quantity, float64 of shape (B,); NaN where it is not defined."""
+        """Return declared quantities, float64 of shape (B,); NaN where one is not defined.
+
+        One that is missing is defined for no instance.
+        """
 
 
 def measured(probe: Probe, quantities: Iterable[str], snapshot: Snapshot) -> dict[str, Tensor]:
     """Return the quantities of a probe, each (B,); NaN for instances whose weights are not finite.
 
-    ValueError if the probe does not return what its schema declares.
+    ValueError if the probe returns something else than its schema declares.
     """
-    names, kind = sorted(quantities), type(probe).__name__
     finite = snapshot.W.flatten(1).isfinite().all(-1)
     zeroed: dict[str, Any] = {
         name: V.masked_fill(~finite[:, None, None], 0.0)
         for name in ("W", "K", "Q", "softmax")
         if (V := getattr(snapshot, name)) is not None and not finite.all()
     }
-    values = dict(probe.measure(dataclasses.replace(snapshot, **zeroed)))
-    if sorted(values) != names:
-        raise ValueError(f"probe {kind}: measured {sorted(values)}; must be {names}")
-    for name, value in values.items():
-        shape = tuple(value.shape), value.dtype
-        if shape != ((len(finite),), torch.float64):
-            must = f"must be ({len(finite)},) torch.float64"
-            raise ValueError(f"probe {kind}: {name} has shape and type {shape}; {must}")
-    return {name: torch.where(finite, value, torch.nan) for name, value in values.items()}
+    values = dict.fromkeys(quantities, torch.full_like(snapshot.W[:, 0, 0], torch.nan))
+    for name, value in probe.measure(dataclasses.replace(snapshot, **zeroed)).items():
+        form, must = (tuple(value.shape), value.dtype), (tuple(finite.shape), torch.float64)
+        if name not in values or form != must:
+            allowed = f"must be one of {sorted(values)}, {must[0]} {must[1]}"
+            raise ValueError(
+                f"probe {type(probe).__name__}: {name}: {form[0]} {form[1]}; {allowed}"
+            )
+        values[name] = torch.where(finite, value, torch.nan)
+    return values
 
 
 def over_steps(
@@ -111,24 +113,18 @@ def over_steps(
 ) -> dict[str, Tensor]:
     """Return the quantities of a probe at every snapshot, each (B, S).
 
-    `given` are the fields `selected`, `loss` and `solutions` of every `Snapshot`.
+    `fields` are `selected`, `loss` and `solutions` of every `Snapshot`.
     """
     values = []
     for s in each("snapshot", range(len(path.steps))):
-        step = float(path.steps[s])
-        W, softmax = path.snapshots[:, s], path.softmax[:, s]
         K, Q = (None if V is None else V[:, s] for V in (path.K_snapshots, path.Q_snapshots))
-        values.append(
-            measured(probe, quantities, Snapshot(batch, step, W, K, Q, softmax, **fields))
-        )
+        state = path.snapshots[:, s], K, Q, path.softmax[:, s]
+        snapshot = Snapshot(batch, float(path.steps[s]), *state, **fields)
+        values.append(measured(probe, quantities, snapshot))
     return {name: torch.stack([at_step[name] for at_step in values], dim=1) for name in values[0]}
 
 
 # --- of W -----------------------------------------------------------------------------------------
-
-
-def _undefined(snapshot: Snapshot) -> Tensor:
-    return snapshot.W.new_full((len(snapshot.W),), torch.nan)
 
 
 class Rank(Probe):
@@ -181,14 +177,13 @@ class Distance(Probe):
     @cached_property
     def matrix(self) -> Tensor:
         """M, float64; ConfigError if the file cannot be read, or holds no such matrix."""
-        named = f"probe.distance.path={self.path}"
+        must = "must be an .npy file with a matrix of finite numbers, not all zero"
         try:
             M = read_array(Path(self.path).resolve())
         except CorruptRecordError as error:
-            raise ConfigError(f"{named}: {error}; must be a readable .npy file") from error
+            raise ConfigError(f"probe.distance.path={self.path}: {error}; {must}") from error
         if M.dtype.kind not in "fiu" or M.ndim != 2 or not np.isfinite(M).all() or not M.any():
-            kind = f"{M.dtype} of shape {M.shape}"
-            raise ConfigError(f"{named}: {kind}; must be a matrix of finite numbers, not all zero")
+            raise ConfigError(f"probe.distance.path={self.path}: {M.dtype} {M.shape}; {must}")
         return torch.from_numpy(M.astype(np.float64))
 
     def check(self, d: int) -> None:
@@ -209,9 +204,8 @@ class MarginGap(Probe):
 
     def measure(self, snapshot: Snapshot) -> dict[str, Tensor]:
         """Return the gap by each norm."""
-        gaps = dict.fromkeys(MarginGapConfig.QUANTITIES, _undefined(snapshot))
-        solved = {norm: solution for norm, solution in snapshot.solutions.items() if norm in gaps}
-        return gaps | {norm: margin_gap(snapshot.W, solution) for norm, solution in solved.items()}
+        solutions = snapshot.solutions
+        return {norm: margin_gap(snapshot.W, solutions[norm]) for norm in NORMS & solutions.keys()}
 
 
 class Constrained(Probe):
@@ -226,12 +220,10 @@ class Constrained(Probe):
         """Return the gap, with the exact gradient whatever its size, and the norm of W."""
         risk, V = Risk(snapshot.batch, W(), snapshot.loss), (snapshot.W,)
         (G,) = risk.gradient(V, risk.forward(V)).parts
-        values = {}
-        for name in ("frobenius", "spectral", "max", "nuclear"):
-            norm = norm_of(name)
-            values[f"size_{name}"] = size = norm.value(snapshot.W)
-            along = (G * snapshot.W).sum((1, 2))
-            values[name] = 1 + along / (norm.dual.value(G) * size)
+        values, along = {}, (G * snapshot.W).sum((1, 2))
+        for norm in map(norm_of, ("frobenius", "spectral", "max", "nuclear")):
+            values[f"size_{norm.name}"] = size = norm.value(snapshot.W)
+            values[norm.name] = 1 + along / (norm.dual.value(G) * size)
         return values
 
 
@@ -246,20 +238,18 @@ class OtherHeads(Probe):
     SOLUTIONS: ClassVar[bool] = True
     GEN_SVM: ClassVar[bool] = True
     WEIGHTS: ClassVar[bool] = True
-    DRAWN: ClassVar[bool] = True
 
     def measure(self, snapshot: Snapshot) -> dict[str, Tensor]:
         """Return the mean correlation in each norm."""
         weights, solutions = snapshot.batch.weights, snapshot.solutions
-        means = dict.fromkeys(OtherHeadsConfig.QUANTITIES, _undefined(snapshot))
         if weights is None or weights.shape[1] < 2 or not solutions:
-            return means
+            return {}
         restored = restoring(next(iter(solutions.values())).problem.equalities())
         rows = unit(torch.stack([restored(V) for V in weights[:, 1:].unbind(1)], 1)).flatten(2)
-        for norm in solutions.keys() & means.keys():
-            column = unit(solutions[norm].W).flatten(1)[..., None]
-            means[norm] = times(rows, column).mean((1, 2))
-        return means
+        return {
+            norm: times(rows, unit(solutions[norm].W).flatten(1)[..., None]).mean((1, 2))
+            for norm in NORMS & solutions.keys()
+        }
 
 
 # --- of attention ---------------------------------------------------------------------------------
@@ -284,7 +274,7 @@ class ExcessRisk(Probe):
     def measure(self, snapshot: Snapshot) -> dict[str, Tensor]:
         """Return log(L - L*)."""
         if type(snapshot.batch.head) is not Linear:
-            return {"log": _undefined(snapshot)}
+            return {}
         risk = Risk(snapshot.batch, W(), snapshot.loss)
         value = risk.log_excess(risk.forward((snapshot.W,)), snapshot.selected)
         return {"log": value.where(value.isfinite(), torch.nan)}
@@ -303,8 +293,6 @@ class Slope(Probe):
 
 class HeldOut(Probe):
     """Attention on samples that W was not trained on, those of `ProblemBatch.held_out`."""
-
-    DRAWN: ClassVar[bool] = True
 
     def measure(self, snapshot: Snapshot) -> dict[str, Tensor]:
         """Return the share of samples that attend most to an optimal token, and the excess risk."""
@@ -336,13 +324,11 @@ class Optimality(Probe):
         below = gamma < gamma.gather(2, selected)
         others = snapshot.batch.mask.scatter(2, selected, False)
         shares = _shares("best", below, others)
-        for norm in ("frobenius", "nuclear"):
-            shares |= dict.fromkeys((norm, f"{norm}_chance"), _undefined(snapshot))
-            if (solution := snapshot.solutions.get(norm)) is not None:
-                solved = solution.having(SvmStatus.solved)
-                known = solved & ~solution.problem.equality.flatten(1).any(1).cpu()
-                for name, share in _shares(norm, below, solution.support).items():
-                    shares[name] = share.where(known.to(share.device), torch.nan)
+        for norm in NORMS & snapshot.solutions.keys():
+            solution = snapshot.solutions[norm]
+            known = solution.having(SvmStatus.solved) & ~solution.problem.equality.any(1)
+            for name, share in _shares(norm, below, solution.support).items():
+                shares[name] = share.where(known, torch.nan)
         return shares
 
 
@@ -354,19 +340,19 @@ def _shares(name: str, below: Tensor, others: Tensor) -> dict[str, Tensor]:
     }
 
 
+@lru_cache(maxsize=1)  # of all snapshots
+def mixture_of(batch: ProblemBatch) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """Return the mixture that scores best, and the distance of its finite part."""
+    mixture = optimal_mixture(batch)
+    return mixture, finite_part_distance(batch, mixture)
+
+
 class Mixture(Probe):
     """The attention of least risk, and the W_fin that it determines; both known before training."""
 
-    def __init__(self) -> None:
-        self._known: tuple[ProblemBatch, Tensor, Callable[[Tensor], Tensor]] | None = None
-
     def measure(self, snapshot: Snapshot) -> dict[str, Tensor]:
         """Return the total variation distance of the softmax, and the relative one of W_fin."""
-        batch = snapshot.batch
-        if self._known is None or self._known[0] is not batch:  # made once for all snapshots
-            mixture = optimal_mixture(batch)
-            self._known = batch, mixture, finite_part_distance(batch, mixture)
-        _, mixture, finite = self._known
+        mixture, finite = mixture_of(snapshot.batch)
         apart = 0.5 * (snapshot.softmax - mixture).abs().sum(-1)
         return {"apart": apart.amax(-1), "fin": finite(snapshot.W)}
 

@@ -72,7 +72,7 @@ class File(Data):
         shapes, names = dict(TOKENS), head.draw(torch.Generator(), 1)
         if (
             len(model.label_shape(1, 1)) > 1
-            and np.ndim(stored.get("Y")) == np.ndim(stored.get("X")) - 1
+            and np.ndim(stored.get("Y", 0)) == np.ndim(stored.get("X", 0)) - 1
         ):
             shapes["Y"] = "BnT"
         if model.OWN_QUERIES:

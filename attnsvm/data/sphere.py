@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
-from attnsvm.config import ConfigError
 from attnsvm.data.base import Drawn, Seeded, check_v, normal
 from attnsvm.head import Head, unit_vector
 from attnsvm.linalg import orthonormal, own_settings
@@ -86,7 +85,6 @@ class Prompt(Scene):
         return unit_vector(generator, 1, self.d).expand(self.n, -1).contiguous()
 
 
-@dataclass(eq=False)
 class Orthonormal(Scene):
     """Each sample's T <= d tokens are orthonormal; all labels +1.
 
@@ -94,10 +92,6 @@ class Orthonormal(Scene):
     normal T x d draw, as published. For T < d that factor has rows of length T only; the tokens are
     then the columns of the left factor of the decomposition of its transpose.
     """
-
-    def __post_init__(self) -> None:
-        if self.T > self.d:
-            raise ConfigError(f"data.T={self.T}: must be <= d={self.d}: the tokens are orthonormal")
 
     def tokens(self, generator: Generator) -> Tensor:
         """Draw a matrix and orthonormalise its rows."""

@@ -282,14 +282,10 @@ NO_FILES = {
     "X: can't convert np.ndarray of type numpy.str_": {"X": np.full((5, 2, 3, 4), "one")},
     "not a readable .npz": {"X": np.full((5, 2, 3, 4), None)},
     "Z: shape (5, 1, 4); must be (5, 2, 4)": {"Z": np.ones((5, 1, 4))},
-    "Z: inf at index": {"Z": np.full((5, 2, 4), np.inf)},
-    "Y: missing": {"Y": None},
-    "Y: shape (3, 2); must be (5, 2)": {"Y": np.ones((3, 2))},
     "Y: label 0.0; must be -1 or": {"Y": np.zeros((5, 2))},
     "unknown array Mask; must be X | Z | Y | mask | v | V": {"Mask": MASK},
     "mask: every sample must have": {"mask": 0 * MASK},
     "mask: has a value other than 0 and 1": {"mask": 2 * MASK},
-    "mask: shape (5, 2, 2); must be (5, 2, 3)": {"mask": MASK[:, :, :2]},
 }
 
 

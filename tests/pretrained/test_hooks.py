@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.modules.module import _global_forward_hooks
 
 import attnsvm
 from attnsvm import ConfigError
@@ -105,30 +106,6 @@ def test_heads_of_modules_with_linear_children(name, kind):
     assert torch.equal(layer.mask, (expected > 0).any(1))
 
 
-@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
-def test_a_dtype_whose_rounding_hides_other_attention_is_refused(kind):
-    torch.manual_seed(0)
-    module = nn.Sequential(Projected("key", "query")).to(kind)
-    with pytest.raises(ConfigError, match=r"0: .* module\.(float|double)\(\)"):
-        attnsvm.heads_of(module, 3 * rows(3, 5, 6).to(kind))
-
-
-def test_the_attention_that_a_module_returns_must_be_the_softmax():
-    """Talking heads mix the heads after the softmax."""
-
-    class Returned(Projected):
-        def forward(self, X):
-            S = super().forward(X).view(3, 2, 5, 5)
-            return X, S.flip(1) if self.mixed else S
-
-    module, X = Returned(), rows(3, 5, 6)
-    module.mixed = False
-    assert set(attnsvm.heads_of(module, X)) == {""}
-    module.mixed = True
-    with pytest.raises(ConfigError, match="the attention that it returns must be the softmax"):
-        attnsvm.heads_of(module, X)
-
-
 def turned(V: torch.Tensor) -> torch.Tensor:
     """Return rows turned by their positions, as rotary embeddings do."""
     angle = torch.arange(V.shape[-2], dtype=V.dtype)[:, None]
@@ -151,65 +128,79 @@ REFUSED: dict[str, Any] = {
 }
 
 
+class Talking(Projected):
+    """Attention that mixes the heads after the softmax."""
+
+    def forward(self, X):
+        return X, super().forward(X).flip(1)
+
+
+class Twice(Projected):
+    """A layer that is shared."""
+
+    def __init__(self):
+        super().__init__()
+        self.part = Projected("key", "query")
+
+    def forward(self, X):
+        return self.part(X), self.part(X)
+
+
+class Unlike(Projected):
+    """A map to fewer keys than queries."""
+
+    def __init__(self):
+        super().__init__()
+        self.k_proj = nn.Linear(6, 4, dtype=torch.float64)
+
+    def forward(self, X):
+        return self.k_proj(X), self.q_proj(X)
+
+
 class Multihead(nn.Module):
     """Attention of torch with a mask that its softmax does not show, or with rows of its own."""
 
     def __init__(self, mask: Any = None, **options: Any) -> None:
         super().__init__()
         self.mask = mask
-        self.add_module("0", nn.MultiheadAttention(6, 2, batch_first=True, **options).double())
+        self.part = nn.MultiheadAttention(6, 2, batch_first=True, **options).double()
 
     def forward(self, X: torch.Tensor) -> Any:
-        return self.get_submodule("0")(X, X, X, attn_mask=self.mask)
+        return self.part(X, X, X, attn_mask=self.mask)
 
 
+NOT_THE_SOFTMAX = "its attention is not the softmax"
 MODULES = {
-    **{name: nn.Sequential(Projected(logits=logits)) for name, logits in REFUSED.items()},
-    "rows of its own": Multihead(add_bias_kv=True),
-    "added to logits": Multihead(rows(5, 5)),
-    "another mask for each head": Multihead(rows(6, 5, 5) > 0),
+    **{name: (Projected(logits=of), NOT_THE_SOFTMAX) for name, of in REFUSED.items()},
+    "rows of its own": (Multihead(add_bias_kv=True), NOT_THE_SOFTMAX),
+    "added to logits": (Multihead(rows(5, 5)), NOT_THE_SOFTMAX),
+    "another mask for each head": (Multihead(rows(6, 5, 5) > 0), NOT_THE_SOFTMAX),
+    "talking heads": (Talking(), "the attention that it returns must be the softmax"),
+    "a shared layer": (Twice(), "part: runs more than once"),
+    "fewer keys than queries": (Unlike(), "must have as many keys as queries"),
+    "no attention": (nn.Linear(6, 3).double(), r"must contain torch\.nn\.MultiheadAttention"),
 }
+for kind in (torch.float16, torch.bfloat16):
+    MODULES[str(kind)] = Projected().to(kind), r"rounding .* module\.(float|double)\(\)"
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_attention_that_is_not_the_softmax_of_bilinear_logits_is_refused(name):
-    module = MODULES[name]
-    with pytest.raises(ConfigError, match="0: its attention is not the softmax"):
-        attnsvm.heads_of(module, rows(3, 5, 6))
-    assert not any(part._forward_hooks or part._forward_pre_hooks for part in module.modules())
+def test_what_is_not_the_softmax_of_bilinear_logits_is_refused(name):
+    """Also dtypes whose rounding hides other attention."""
+    module, message = MODULES[name]
+    with pytest.raises(ConfigError, match=message):
+        attnsvm.heads_of(module, 3 * rows(3, 5, 6).to(next(module.parameters())))
+    assert not _global_forward_hooks
     assert torch.backends.mha.get_fastpath_enabled()
 
 
 def test_a_zero_that_may_be_an_underflow_is_refused():
     """In float32 exp(-200) is zero: no mask tells such a token from one that is hidden."""
-
     torch.manual_seed(0)
-    module = Projected()
-    for linear in (module.k_proj, module.q_proj):
-        with torch.no_grad():
-            linear.weight *= 30
-    X = rows(3, 5, 6)
+    module, X = Projected(), 30 * rows(3, 5, 6)
     attnsvm.heads_of(module, X)
     with pytest.raises(ConfigError, match=r"underflows; must be float64.*module\.double\(\)"):
         attnsvm.heads_of(module.float(), X.float())
-
-
-def test_modules_that_cannot_be_read_are_refused():
-    class Twice(Projected):
-        def forward(self, x):
-            return self.part(x), self.part(x)
-
-    twice, unlike = Twice(), Projected()
-    twice.part = Projected("key", "query")
-    unlike.k_proj = nn.Linear(6, 4, dtype=torch.float64)
-    unlike.forward = lambda x: (unlike.k_proj(x), unlike.q_proj(x))
-    for module, message in (
-        (twice, "part: runs more than once"),
-        (unlike, "must have as many keys as queries"),
-        (nn.Linear(6, 3).double(), r"must contain torch\.nn\.MultiheadAttention"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            attnsvm.heads_of(module, rows(3, 5, 6))
 
 
 SIZES = {"vocab_size": 50, "attn_implementation": "eager", "bos_token_id": 1, "eos_token_id": 2}

@@ -108,7 +108,9 @@ def test_what_has_no_graph_svm_is_a_status(tmp_path):
 
 def test_the_graph_svm_is_that_of_its_definition():
     """Equal margins within components and >= 1 to what is below, for all pairs of tokens."""
-    for b, objective in enumerate(separated(BATCH, Log()).solutions["frobenius"].objective.tolist()):
+    for b, objective in enumerate(
+        separated(BATCH, Log()).solutions["frobenius"].objective.tolist()
+    ):
         E, _, reach = reached(b)
         pairs = [(k, i, j) for k, R in reach.items() for i, j in np.argwhere(R) if i != j]
         equal = np.array([reach[k][j, i] for k, i, j in pairs])
