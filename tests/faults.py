@@ -71,7 +71,7 @@ def sweep(folder: Path, cells: list[RunConfig]) -> None:
     """Do what the driver does with the cells that are not done, one after the other."""
     plan = {run_name(config): [f"seed={config.seed}"] for config in cells}
     record.write_plan(folder, plan)
-    record.remove_orphans(folder)
+    record.remove_orphans(folder, older_s=0)  # no other process writes there
     for config in cells:
         run = folder / run_name(config)
         run.mkdir(exist_ok=True)

@@ -3,8 +3,6 @@
 All are untrusted: names and sizes are checked before anything is written or allocated.
 """
 
-import io
-import math
 import shutil
 import tempfile
 import zipfile
@@ -91,12 +89,6 @@ def unpacked(path: Path) -> Iterator[Path]:
 IN_MEMORY_BYTES = 2**20
 """Largest array that is kept in memory; a larger one is kept in a temporary file."""
 
-HEADERS = {
-    (1, 0): np.lib.format.read_array_header_1_0,
-    (2, 0): np.lib.format.read_array_header_2_0,
-}
-"""How the header of an array is read, by the version of its format."""
-
 
 def read_arrays(file: BinaryIO) -> dict[str, np.ndarray]:
     """Return the arrays of an .npz file, of numbers or words, by their names.
@@ -115,28 +107,21 @@ def read_arrays(file: BinaryIO) -> dict[str, np.ndarray]:
             raise TooLargeError(f"arrays of {needed} bytes; {must}")
         arrays = {}
         for member in members:
-            small = member.file_size <= IN_MEMORY_BYTES
-            content = archive.read(member) if small else Path(archive.extract(member, place))
-            arrays[member.filename.removesuffix(".npy")] = _array(content)
+            array = _mapped(Path(archive.extract(member, place)))
+            small = array.nbytes <= IN_MEMORY_BYTES
+            arrays[member.filename.removesuffix(".npy")] = np.array(array) if small else array
         return arrays
 
 
 def read_array(path: Path) -> np.ndarray:
     """Return the array of an .npy file."""
     with refused("", *UNREADABLE_ARCHIVE), open_regular(path, MAX_TABLE_BYTES):
-        return _array(path)
+        return _mapped(path)
 
 
-def _array(content: bytes | Path) -> np.ndarray:
-    """Return the array of an .npy file, of numbers or words; that of a path is mapped.
-
-    Its bytes must be those that follow its header.
-    """
-    with io.BytesIO(content) if isinstance(content, bytes) else open(content, "rb") as stream:
-        shape, _, kind = HEADERS[np.lib.format.read_magic(stream)](stream)
-        begin, end = stream.tell(), stream.seek(0, io.SEEK_END)
-    if (needed := math.prod(shape) * kind.itemsize) != end - begin:
-        raise ValueError(f"{end - begin} bytes after the header; must be {needed}")
-    if isinstance(content, Path):
-        return np.asarray(np.lib.format.open_memmap(content, mode="c"))
-    return np.asarray(np.lib.format.read_array(io.BytesIO(content), allow_pickle=False))
+def _mapped(path: Path) -> np.ndarray:
+    """Return the array of an .npy file, whose bytes must be those that follow its header."""
+    array = np.lib.format.open_memmap(path, mode="c")
+    if (size := array.offset + array.nbytes) != (there := path.stat().st_size):
+        raise ValueError(f"{there} bytes; must be {size}")
+    return np.asarray(array)

@@ -7,7 +7,6 @@ Times and sizes in words, and text of a record made safe to print.
 """
 
 import errno
-import fcntl
 import hashlib
 import io
 import json
@@ -15,6 +14,7 @@ import math
 import os
 import stat
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,6 +25,9 @@ MAX_JSON_BYTES = 2**26
 
 MAX_TABLE_BYTES = 2**37
 """Largest file of tables or arrays that is read, in bytes: two minutes at 1 GB per second."""
+
+ORPHAN_S = 600.0
+"""Age in seconds of a temporary file whose writer was killed: a write takes less than a second."""
 
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
@@ -200,18 +203,26 @@ def usable_memory() -> int:
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Replace `path` by `content`."""
-    handle, temporary = _temporary(path)
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as stream:
             stream.write(content)
             stream.flush()
             os.fsync(handle)
-            os.umask(mask := os.umask(0))
-            os.chmod(temporary, 0o666 & ~mask)
-            os.replace(temporary, path)
+        os.umask(mask := os.umask(0))
+        os.chmod(temporary, 0o666 & ~mask)
+        os.replace(temporary, path)
     finally:
         Path(temporary).unlink(missing_ok=True)
     synced(path.parent)
+
+
+def remove_orphans(folder: Path, older_s: float = ORPHAN_S) -> None:
+    """Remove the temporary files in `folder` that are older; their writers were killed."""
+    for path in folder.glob(".*.tmp"):
+        with suppress(OSError):
+            if time.time() - path.lstat().st_mtime >= older_s:
+                path.unlink()
 
 
 def synced(path: Path) -> None:
@@ -234,32 +245,6 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
     if len(written) > MAX_JSON_BYTES:
         raise ValueError(f"{path}: {len(written)} bytes; must have at most {MAX_JSON_BYTES}")
     write_atomically(path, written)
-
-
-def _temporary(path: Path) -> tuple[int, str]:
-    """Return a new file beside `path`, locked as long as its handle is open."""
-    while True:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        except OSError:
-            return handle, name  # a file system without locks: `remove_orphans` does not remove it
-        if os.fstat(handle).st_nlink:  # 0: `remove_orphans` removed it before it was locked
-            return handle, name
-        os.close(handle)
-
-
-def remove_orphans(folder: Path) -> None:
-    """Remove the temporary files in `folder` whose writer has ended."""
-    for path in folder.glob(".*.tmp"):
-        try:
-            handle = open_handle(path, os.O_RDWR)
-        except (OSError, CorruptRecordError):
-            continue
-        with suppress(OSError):  # its writer is running, or the file system has no locks
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            path.unlink(missing_ok=True)
-        os.close(handle)
 
 
 def duration(seconds: float) -> str:

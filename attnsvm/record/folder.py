@@ -29,7 +29,7 @@ from attnsvm.record.archive import IN_MEMORY_BYTES
 from attnsvm.record.columns import Column
 from attnsvm.record.run import RUN_FILE, TABLES, counts_of
 from attnsvm.record.schema import RunRecord
-from attnsvm.record.state import NEW, move_in
+from attnsvm.record.state import NEW, complete
 
 ROW_GROUP = 2**17
 """Rows of a row group, the unit in which Parquet is written and read."""
@@ -167,7 +167,7 @@ def _replaced(folder: Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(place, ignore_errors=True)
         raise
-    move_in(folder)
+    complete(folder)
 
 
 def write_failure(

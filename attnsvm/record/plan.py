@@ -3,7 +3,6 @@
 import logging
 import os
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
@@ -98,7 +97,7 @@ def write_plan(
 
 
 def tidy(folder: Path) -> None:
-    """Remove the lock and the files that a killed process left beside a record."""
+    """Remove the lock, and complete or remove the new record, that a killed process left."""
     if any(kind_of(folder / name) != "nothing" for name in (LOCK_FILE, NEW)):
         with suppress(HeldError, CorruptRecordError), locked(folder, patience_s=0):
             complete(folder)
@@ -174,15 +173,16 @@ def unobstructed(folder: Path, cells: Mapping[str, list[str]]) -> dict[str, list
 def link_latest(folder: Path, here: Path = Path()) -> None:
     """Make LATEST in the folder `here` a relative link; a reader sees the old or the new link."""
     latest = here / LATEST
+    link = latest.with_name(f".{latest.name}.{os.getpid()}")
     try:
         latest.parent.mkdir(exist_ok=True)
-        target = os.path.relpath(folder.resolve(), latest.parent.resolve())
-        with tempfile.TemporaryDirectory(dir=latest.parent, prefix=".latest.") as place:
-            link = Path(place, "link")
-            link.symlink_to(target)
-            os.replace(link, latest)
+        link.unlink(missing_ok=True)
+        link.symlink_to(os.path.relpath(folder.resolve(), latest.parent.resolve()))
+        os.replace(link, latest)
     except OSError as error:  # a folder of that name, or a current folder that is read-only
         log.warning("%s: cannot be made a link to %s (%s)", latest, folder, error.strerror)
+        with suppress(OSError):
+            link.unlink()
 
 
 def or_latest(folder: Path | None) -> Path:
@@ -206,25 +206,18 @@ def read_plan(directory: Path) -> Plan:
             content = read_json(path)
     except (FileNotFoundError, NotADirectoryError):
         return Plan()
-    try:
-        fields, skipped = _fields(content.get("fields")), dict(content.get("skipped", {}))
-        if not all(isinstance(why, str) for why in skipped.values()):
-            raise TypeError(f"skipped={skipped}: must be texts")
-        plan = Plan(dict(content["runs"]), fields, skipped, content.get("command"))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise CorruptRecordError(f"{path}: {error!r}: must have runs by folder name") from error
-    for name in plan.runs:
-        if name in ("", ".", "..") or name != Path(name).name:
-            message = shortened(repr(name), 60)
-            raise CorruptRecordError(f"{path}: {message} must be the name of a folder beside it")
-    return plan
-
-
-def _fields(factored: Mapping[str, Any] | None) -> dict[str, dict[str, Any]]:
-    """Return folder name -> fields of the config of every run, from the factored form."""
-    if factored is None:
-        return {}
-    return {name: {**factored["shared"], **own} for name, own in factored["own"].items()}
+    with refused(f"{path}: ", KeyError, TypeError, ValueError, AttributeError):
+        runs, skipped = dict(content["runs"]), dict(content.get("skipped", {}))
+        fields = content.get("fields") or {"shared": {}, "own": {}}
+        of_runs = {name: {**fields["shared"], **own} for name, own in fields["own"].items()}
+        for name in runs:
+            if name in ("", ".", "..") or name != Path(name).name:
+                must = "must be the name of a folder beside it"
+                raise ValueError(f"{shortened(repr(name), 60)} {must}")
+        for cell, why in skipped.items():
+            if not isinstance(why, str):
+                raise TypeError(f"skipped.{cell}={why}: must be a text")
+        return Plan(runs, of_runs, skipped, content.get("command"))
 
 
 def recorded(directory: Path) -> list[Path]:
@@ -239,18 +232,15 @@ def recorded(directory: Path) -> list[Path]:
 
 @dataclass(frozen=True)
 class SweepFolder:
-    """A folder with the folders of its runs, its plan, and the state of that if it has none."""
+    """A folder with the folders of its runs, its plan, and the states of what has no folder.
+
+    Those are a plan that is damaged, and the cells that were skipped.
+    """
 
     directory: Path
     runs: list[Path]
-    plan: Plan
-    damage: RunState | None = None
-
-    @property
-    def without_folder(self) -> dict[str, RunState]:
-        """The states of the plan, if it is damaged, and of the cells that were skipped."""
-        damaged = {PLAN_FILE: self.damage} if self.damage else {}
-        return damaged | {cell: RunState("skipped", why) for cell, why in self.plan.skipped.items()}
+    plan: Plan = field(default_factory=Plan)
+    without_folder: Mapping[str, RunState] = field(default_factory=dict)
 
 
 def sweep_folder(directory: Path) -> SweepFolder:
@@ -264,18 +254,19 @@ def sweep_folder(directory: Path) -> SweepFolder:
     if not os.access(directory, os.R_OK | os.X_OK):
         raise FileNotFoundError(f"{directory}: must be a folder that can be read")
     if kind_of(directory / RUN_FILE) != "nothing":
-        return SweepFolder(directory, [directory.resolve()], Plan())  # "." has no name
+        return SweepFolder(directory, [directory.resolve()])  # "." has no name
     try:
-        plan, damage = read_plan(directory), None
+        plan = read_plan(directory)
+        absent = {cell: RunState("skipped", why) for cell, why in plan.skipped.items()}
     except CorruptRecordError as error:
-        plan, damage = Plan(), RunState(error.state, shortened(error))
+        plan, absent = Plan(), {PLAN_FILE: RunState(error.state, shortened(error))}
     runs = [directory / name for name in plan.runs] or recorded(directory)
-    if not runs and not damage:
+    if not runs and PLAN_FILE not in absent:
         raise FileNotFoundError(f"{directory}: holds no sweep and no record of a run; {must}")
-    return SweepFolder(directory, runs, plan, damage)
+    return SweepFolder(directory, runs, plan, absent)
 
 
 def states(directory: Path) -> dict[str, RunState]:
     """Return the state of every run of `sweep_folder`, and of what has no folder."""
     current = sweep_folder(directory)
-    return current.without_folder | {run.name: run_state(run) for run in sorted(current.runs)}
+    return {**current.without_folder} | {run.name: run_state(run) for run in sorted(current.runs)}

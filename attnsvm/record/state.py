@@ -22,16 +22,13 @@ from attnsvm.config.words import MEANINGS
 from attnsvm.record.files import (
     CorruptRecordError,
     OtherRunError,
-    OtherVersionError,
     TooLargeError,
-    UnreadableError,
     kind_of,
     open_handle,
     open_regular,
     refused,
     shortened,
     synced,
-    unreadable,
     verified,
 )
 from attnsvm.record.run import RUN_FILE, TABLES, is_of, read_run
@@ -72,8 +69,11 @@ def locked(folder: Path, patience_s: float = PATIENCE_S) -> Iterator[None]:
     HeldError if another process still holds it after `patience_s` seconds; CorruptRecordError if
     something else than a file lies in its place; NoLocksError on a file system without locks.
     """
-    path = folder / LOCK_FILE
-    handle = _acquired(path, time.monotonic() + patience_s)
+    path, deadline = folder / LOCK_FILE, time.monotonic() + patience_s
+    while (handle := _acquired(path)) is None:
+        if time.monotonic() > deadline:
+            raise HeldError(f"{folder}: locked by {_owner(path)}")
+        time.sleep(0.05)
     try:
         os.truncate(handle, 0)
         os.write(handle, _this_process().encode())
@@ -83,27 +83,35 @@ def locked(folder: Path, patience_s: float = PATIENCE_S) -> Iterator[None]:
         os.close(handle)
 
 
-def _acquired(path: Path, deadline: float) -> int:
-    while True:
-        new = not path.exists()
-        handle = open_handle(path, os.O_RDWR | os.O_CREAT)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(handle)
-            if time.monotonic() > deadline:
-                raise HeldError(f"{path.parent}: locked by {_owner(path)}") from None
-            time.sleep(0.05)
-            continue
-        except OSError as error:
-            os.close(handle)
-            if new:  # it would look as if it were held
-                path.unlink(missing_ok=True)
-            raise NoLocksError(error, path.parent) from error
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(handle), os.stat(path)):
-                return handle
-        os.close(handle)  # the previous owner removed the file between our open and our lock
+def _acquired(path: Path) -> int | None:
+    """Return a handle of the lock file, or None if another process holds or just removed it."""
+    new = not path.exists()
+    try:
+        handle = _flocked(path, os.O_RDWR | os.O_CREAT, fcntl.LOCK_EX)
+    except NoLocksError:
+        if new:  # it would look as if it were held
+            path.unlink(missing_ok=True)
+        raise
+    if handle is None:
+        return None
+    with suppress(FileNotFoundError):
+        if os.path.samestat(os.fstat(handle), os.stat(path)):
+            return handle
+    os.close(handle)
+    return None
+
+
+def _flocked(path: Path, flags: int, operation: int) -> int | None:
+    """Return a handle with a lock of the operating system; None if another process has one."""
+    handle = open_handle(path, flags)
+    try:
+        fcntl.flock(handle, operation | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(handle)
+        if isinstance(error, BlockingIOError):
+            return None
+        raise NoLocksError(error, path.parent) from error
+    return handle
 
 
 def holder(folder: Path) -> tuple[str, bool] | None:
@@ -113,17 +121,14 @@ def holder(folder: Path) -> tuple[str, bool] | None:
     """
     path = folder / LOCK_FILE
     try:
-        handle = open_handle(path, os.O_RDONLY)
+        handle = _flocked(path, os.O_RDONLY, fcntl.LOCK_SH)
+    except NoLocksError:
+        raise
     except OSError:
         return None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if handle is None:
         return _owner(path), True
-    except OSError as error:
-        raise NoLocksError(error, folder) from error
-    finally:
-        os.close(handle)
+    os.close(handle)
     return (_owner(path), False) if path.exists() else None
 
 
@@ -144,48 +149,19 @@ NEW = ".new"
 def complete(folder: Path) -> None:
     """Let the record in the folder NEW replace that in `folder`, or remove it if it is torn.
 
-    A record that cannot be read now, or by this version, stays where it is.
+    Its `run.json` is written last, and moved last: where there is one, all files are whole, and
+    those that are not in NEW were moved.
     """
-    place = folder / NEW
-    if kind_of(place) != "a folder":
+    new = folder / NEW
+    if kind_of(new) != "a folder":
         return
-    try:
-        whole = _is_whole(place, folder)
-    except (UnreadableError, OtherVersionError):
-        return
-    if whole:
-        move_in(folder)
-    shutil.rmtree(place, ignore_errors=True)
-
-
-def move_in(folder: Path) -> None:
-    """Replace the record in `folder` by that in its folder NEW, which is removed.
-
-    `run.json` is moved last: after a crash in between, `complete` goes on.
-    """
-    for names in (TABLES, (RUN_FILE,)):
-        for name in names:
-            with suppress(FileNotFoundError):
-                os.replace(folder / NEW / name, folder / name)
-        synced(folder)
-    shutil.rmtree(folder / NEW, ignore_errors=True)
-
-
-def _is_whole(place: Path, folder: Path) -> bool:
-    """Whether a new record has all its files in `place`, or in `folder`, where they were moved."""
-    try:
-        run = read_run(place)
-        if run["state"] != "done":
-            return _on_record(folder, verify=False).state not in KEPT
-        for name, digest in run["files"].items():
-            there = place if kind_of(place / name) == "a file" else folder
-            with verified(there / name, digest):
-                pass
-    except (UnreadableError, OtherVersionError):
-        raise
-    except (FileNotFoundError, CorruptRecordError):
-        return False
-    return True
+    if kind_of(new / RUN_FILE) == "a file":
+        for names in (TABLES, (RUN_FILE,)):
+            for name in names:
+                with suppress(FileNotFoundError):
+                    os.replace(new / name, folder / name)
+            synced(folder)
+    shutil.rmtree(new, ignore_errors=True)
 
 
 FINISHED = ("done", "stale")
@@ -218,9 +194,6 @@ class RunState:
 
 def run_state(folder: Path, verify: bool = True) -> RunState:
     """Return the state of the run in `folder`; `verify` checks the checksums of the tables."""
-    if (kind := kind_of(folder)) not in FOLDER_OR_NOTHING:
-        hidden = kind == "out of reach"
-        return RunState("unreadable" if hidden else "corrupt", obstacle(folder))
     current = _on_record(folder, verify)
     try:
         if current.state in KEPT or (lock := holder(folder)) is None:
@@ -240,33 +213,25 @@ def run_state(folder: Path, verify: bool = True) -> RunState:
 def _on_record(folder: Path, verify: bool) -> RunState:
     run: Mapping[str, Any] = {}
     try:
-        run = read_run(folder)
-        named = re.search(r"-([0-9a-f]{12})$", folder.name)  # the start of its signature
-        if named is not None and not run["signature"].startswith(named[1]):
-            raise OtherRunError(f"{folder}: holds the record of another run")
-        if run["state"] != "done":
-            return RunState(run["state"], shortened(run["reason"]), run)
         with refused(""):
+            if kind_of(folder) not in (*FOLDER_OR_NOTHING, "out of reach"):
+                raise CorruptRecordError(obstacle(folder))
+            run = read_run(folder)
+            named = re.search(r"-([0-9a-f]{12})$", folder.name)  # the start of its signature
+            if named is not None and not run["signature"].startswith(named[1]):
+                raise OtherRunError(f"{folder}: holds the record of another run")
+            if run["state"] != "done":
+                return RunState(run["state"], shortened(run["reason"]), run)
             for name in TABLES if verify else ():
                 with verified(folder / name, run["files"][name]):
                     pass
     except (FileNotFoundError, NotADirectoryError):
-        return _unrecorded(folder)
+        message = obstacle(folder)
+        return RunState("corrupt" if message else "missing", message or "no record on disk")
     except CorruptRecordError as error:
         larger = isinstance(error, TooLargeError)  # than any record is
         return RunState("corrupt" if larger else error.state, shortened(error), run)
     return RunState("stale" if run["stale"] else "done", run["stale"], run)
-
-
-def _unrecorded(folder: Path) -> RunState:
-    """Return the state of a run without `run.json`."""
-    try:
-        os.listdir(folder)
-    except OSError as error:
-        if unreadable(error):
-            return RunState("unreadable", shortened(error))
-    message = obstacle(folder)
-    return RunState("corrupt" if message else "missing", message or "no record on disk")
 
 
 def obstacle(folder: Path) -> str:
@@ -300,7 +265,7 @@ def refuse_obstacle(folder: Path) -> None:
 
 
 def refuse_kept(folder: Path, current: RunState, config: RunConfig) -> None:
-    """Raise where `folder` has a record, in the state `found`, that a run must not replace.
+    """Raise where `folder` has a record, in the state `current`, that a run must not replace.
 
     OtherRunError for that of another run than the one of `config`; OtherVersionError or
     UnreadableError for one that cannot be used here or now.
@@ -309,6 +274,6 @@ def refuse_kept(folder: Path, current: RunState, config: RunConfig) -> None:
     if current.run and whole and not is_of(current.run, config):
         must = "must be a folder without one: its config, its files or its plug-ins are others"
         raise OtherRunError(f"{folder}: holds the record of another run; {must}")
-    if current.state in KEPT and not current.finished:
-        kinds = {kind.state: kind for kind in (OtherRunError, OtherVersionError, UnreadableError)}
-        raise kinds[current.state](f"{folder}: {current.reason}; {MEANINGS['next'][current.state]}")
+    for kind in CorruptRecordError.__subclasses__() if current.state in KEPT else ():
+        if kind.state == current.state:
+            raise kind(f"{folder}: {current.reason}; {MEANINGS['next'][current.state]}")

@@ -4,11 +4,12 @@ Token differences, margins d_k^T W z_k and M(a) = sum_k a_k d_k z_k^T are comput
 """
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +21,13 @@ from attnsvm.verify.exact import (
     Integers,
     require,
     root,
+    spread,
     sum_of_squares,
     unit_rows,
+    upper_bound,
 )
+
+Rows = NDArray[np.bool_]
 
 DEPENDENT = 32 * EPS  # largest relative singular value at which unit equality rows are dependent
 EQUALITY = 1.1e-11  # residual of an equality, relative to ||d_k|| ||z_k|| ||W||_F
@@ -35,6 +40,9 @@ STORED = (
 """Fields of a solution that are stored under its name."""
 
 RANK_TOLERANCE = 1e-6  # default threshold of the rank, relative to the largest singular value
+
+PART = re.compile("_(fin|law|law_predicted|relaxed)$")
+"""What follows the norm in the name of an SVM."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +58,7 @@ class StoredSvm:
 
     X: Array
     Z: Array
-    mask: NDArray[np.bool_]
+    mask: Rows
     selected: NDArray[np.int64]
     norm: str
     status: str
@@ -65,7 +73,7 @@ class StoredSvm:
     gap: float = 1e-9
     rank_tolerance: float = RANK_TOLERANCE
     max_rank: int | None = None
-    attended: NDArray[np.bool_] | None = None
+    attended: Rows | None = None
     log_softmax: Array | None = None
     margins: Array | None = None
     offsets: Array | None = None
@@ -74,33 +82,29 @@ class StoredSvm:
     @classmethod
     def all_of(cls, at: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Self]:
         """Return the SVMs among the arrays `at` of one instance of a run, by name."""
-        svms, options = {}, config["svm"]
-        most = config["parameterization"].get("m")
-        for name in (array.removesuffix("_ray") for array in at if array.endswith("_ray")):
-            norm, finite = name.partition("_")[0], name.endswith("_fin")
-            multi = "attended" in at and name != "one_token"
-            stored = {field: at[f"{name}_{field}"] for field in STORED}
-            tokens = {field: at[field] for field in ("X", "Z", "mask", "selected")}
-            tokens["mask"] = at.get("distinct", at["mask"])
-            if name == "classifier":
-                tokens = of_head(at)
-            elif f"{name}_ratio" in at:
-                tokens["mask"] = at.get("reached", at["mask"])
-            if multi:
-                tokens["selected"] = at["attended"].argmax(-1)
-            svms[name] = cls(
-                **tokens,
-                **{field: value if value.ndim else value.item() for field, value in stored.items()},
-                norm="frobenius" if name in ("one_token", "classifier") else norm,
-                gap=options["gap"],
-                rank_tolerance=options["rank_tolerance"],
-                max_rank=most if name == "nuclear" and not multi else None,
-                attended=at["attended"] if multi else None,
-                log_softmax=at["log_softmax"] if finite else None,
-                offsets=at.get(f"{name}_offsets"),
-                ratio=float(at.get(f"{name}_ratio", 0.0)),
-            )
-        return svms
+        names = [array.removesuffix("_ray") for array in at if array.endswith("_ray")]
+        return {name: cls._named(name, at, config) for name in names}
+
+    @classmethod
+    def _named(cls, name: str, at: Mapping[str, Any], config: Mapping[str, Any]) -> Self:
+        stored = {field: at[f"{name}_{field}"] for field in STORED}
+        fields = {field: value if value.ndim else value.item() for field, value in stored.items()}
+        fields |= {field: at[field] for field in ("X", "Z", "selected")}
+        fields["mask"], fields["norm"] = at.get("distinct", at["mask"]), PART.sub("", name)
+        if name in ("one_token", "classifier"):
+            fields["norm"] = "frobenius"
+        if name == "classifier":
+            fields |= of_head(at)
+        elif f"{name}_ratio" in at:
+            fields["mask"] = at.get("reached", at["mask"])
+            fields |= {"offsets": at[f"{name}_offsets"], "ratio": float(at[f"{name}_ratio"])}
+        elif "attended" in at and name != "one_token":
+            fields |= {"attended": at["attended"], "selected": at["attended"].argmax(-1)}
+            fields["log_softmax"] = at["log_softmax"] if name.endswith("_fin") else None
+        elif name == "nuclear":
+            fields["max_rank"] = config["parameterization"].get("m")
+        options = {field: config["svm"][field] for field in ("gap", "rank_tolerance")}
+        return cls(**fields, **options)
 
 
 def of_head(at: Mapping[str, Any]) -> dict[str, Any]:
@@ -111,83 +115,76 @@ def of_head(at: Mapping[str, Any]) -> dict[str, Any]:
     return {"X": X, "Z": Z, "mask": np.ones((n, 2), bool), "selected": 0 * at["selected"]}
 
 
+class Upper(NamedTuple):
+    """What W proves: an upper bound of the least norm, up to a relative error.
+
+    `least` is the least ratio of margin and h_k, infinite without any, `kappa` the condition
+    number, and `held` is whether rows are held.
+    """
+
+    bound: Fraction
+    error: float
+    least: Fraction | float
+    kappa: float
+    held: bool
+
+
 class ExactRows:
     """The exact rows d_k, z_k, h_k of a stored SVM: inequalities, equalities, padding.
 
-    Of the weighted SVM, an inequality is d_k^T W z_k >= max(0, h_k - relief_k norm(W)). Where
-    `clear`, inequalities whose h_k is small beside ||d_k|| ||z_k|| ||W||_F may be missed by
-    rounding, as equalities may, and only the others scale W.
+    Of the weighted SVM, an inequality is d_k^T W z_k >= max(0, h_k - relief_k norm(W)).
     """
 
-    def __init__(self, stored: StoredSvm, clear: bool = False) -> None:
-        self.stored, self.clear = stored, clear
-        X, Z = Exact.of(stored.X), Exact.of(stored.Z)
+    def __init__(self, stored: StoredSvm) -> None:
+        self.stored, selected = stored, stored.selected
+        X, self.samples = Exact.of(stored.X), Exact.of(stored.Z)
+        self.used = (self.samples.integers != 0).any(axis=0)  # dimensions that some query has
         n, T = stored.mask.shape
-        self.samples = Z
-        self.used = (Z.integers != 0).any(axis=0)  # dimensions that some query has
-        self.sample, token = np.divmod(np.arange(n * max(T - 1, 1)), max(T - 1, 1))
-        selected = stored.selected[self.sample]
-        token = np.minimum(token + (token >= selected), T - 1)
-        require(bool(stored.mask[np.arange(n), stored.selected].all()), "selected: masked token")
-        self.token = token
-        self.inequality = stored.mask[self.sample, token] & (token != selected)
-        self.equality = np.zeros_like(self.inequality)
+        require(bool(stored.mask[np.arange(n), selected].all()), "selected: masked token")
+        self.sample, other = np.divmod(np.arange(n * max(T - 1, 1)), max(T - 1, 1))
+        chosen = selected[self.sample]
+        self.token = token = np.minimum(other + (other >= chosen), T - 1)
+        attended = np.eye(T, dtype=bool)[selected] if stored.attended is None else stored.attended
+        first = bool((attended.argmax(axis=1) == selected).all())
+        require(first, "selected: not the first attended token")
+        self.present = stored.mask[self.sample, token] & (token != chosen)
+        self.equality = self.present & attended[self.sample, token]
+        self.inequality = self.present & ~self.equality
         self.h = self.inequality.astype(float)
-        if stored.attended is not None:
-            self._general(stored, stored.attended, token)
-        self.relief: Integers = np.full(self.h.shape, Fraction(0))
+        if (logs := stored.log_softmax) is not None:
+            self.inequality = np.zeros_like(self.equality)
+            ratio = logs[self.sample, chosen] - logs[self.sample, token]
+            self.h = np.where(self.equality, ratio, 0.0)
         if stored.margins is not None:
             require(bool((stored.margins >= 0).all()), "margins: a number is not >= 0")
             self.h = np.where(self.inequality, stored.margins, 0.0)
-            require(self.h.shape == self.inequality.shape, "margins: wrong shape")
-        if stored.offsets is not None:
-            require(stored.ratio >= 0, "ratio: a number is not >= 0")
+        self.relief: Integers = np.full(self.h.shape, Fraction(0))
+        if stored.offsets is not None and self.inequality.any():
             self._weighted(stored.offsets, float(stored.ratio))
         self.present = self.inequality | self.equality
         self.trivial = not self.h.any()
-        difference = X.integers[self.sample, selected] - X.integers[self.sample, token]
+        difference = X.integers[self.sample, chosen] - X.integers[self.sample, token]
         self.D = Exact(difference, X.exponent)
-        length = [sum_of_squares(z) for z in Z.integers]
+        length = [sum_of_squares(z) for z in self.samples.integers]
         self.squared_scale = [
             sum_of_squares(d) * length[i] for d, i in zip(difference, self.sample, strict=True)
         ]
-        self.exponent = X.exponent + Z.exponent
-
-    def _general(self, stored: StoredSvm, attended: NDArray[np.bool_], token: Any) -> None:
-        """Change the rows to those of Gen-SVM."""
-        first = attended.argmax(axis=1)
-        require(bool((first == stored.selected).all()), "selected: not the first attended token")
-        self.equality = self.inequality & attended[self.sample, token]
-        if stored.log_softmax is None:
-            self.inequality = self.inequality & ~self.equality
-            self.h = self.inequality.astype(float)
-        else:
-            logs = stored.log_softmax
-            ratio = logs[self.sample, first[self.sample]] - logs[self.sample, token]
-            self.inequality = np.zeros_like(self.equality)
-            self.h = np.where(self.equality, ratio, 0.0)
+        self.exponent = X.exponent + self.samples.exponent
+        unit = Fraction(4) ** self.exponent
+        self.scales = np.array([float(root(square * unit)[0]) for square in self.squared_scale])
 
     def _weighted(self, offsets: Array, ratio: float) -> None:
         """Set the relief r (gamma_i - min gamma), the least over samples that have a row, exactly.
 
         In the limit r = inf it is replaced by h_k = 0.
         """
-        require(offsets.shape == self.samples.integers.shape[:1], "offsets: wrong shape")
-        require(bool(np.isfinite(offsets).all()), "an offset is not finite")
-        gamma = np.array([Fraction(float(x)) for x in offsets], dtype=object)[self.sample]
-        if not self.inequality.any():
-            return
+        require(ratio >= 0, "ratio: a number is not >= 0")
+        gamma = np.array([Fraction(x) for x in offsets.tolist()], dtype=object)[self.sample]
         above = (gamma - gamma[self.inequality].min()) * self.inequality
         if math.isinf(ratio):
             self.h = np.where(above > 0, 0.0, self.h)
         else:
             self.relief = above * Fraction(ratio)
-
-    def required(self, size: float) -> Array:
-        """Return the right-hand sides h_k at norm(W) = size."""
-        taken = [float(relief) * size if relief else 0.0 for relief in self.relief]
-        left = np.maximum(self.h - np.array(taken), 0.0)
-        return np.asarray(np.where(self.relief > 0, left, self.h))
 
     @cached_property
     def W(self) -> Exact:
@@ -196,35 +193,16 @@ class ExactRows:
 
     @cached_property
     def margins(self) -> list[Fraction]:
-        """The margins of the stored W."""
-        return self.margins_of(self.W)
-
-    def margins_of(self, W: Exact) -> list[Fraction]:
-        """Return d_k^T W z_k, exactly."""
-        moved = self.samples.integers[:, self.used] @ W.integers[:, self.used].T
+        """The margins d_k^T W z_k of the stored W."""
+        moved = self.samples.integers[:, self.used] @ self.W.integers[:, self.used].T
         margins = (self.D.integers * moved[self.sample]).sum(axis=1)
-        unit = Fraction(2) ** (self.exponent + W.exponent)
+        unit = Fraction(2) ** (self.exponent + self.W.exponent)
         return [int(margin) * unit for margin in margins]
 
-    def least_margin(self, size: Fraction) -> Fraction | None:
-        """Return the least (margin + relief_k size) / h_k of rows that scale W, None without any.
-
-        No other margin may be negative, unless it is met up to rounding. `size` is at least
-        norm(W), which only raises the upper bound size / least. Equalities are checked.
-        """
-        for k in np.flatnonzero(self.equality | self.limits):
-            missed = Fraction(float(self.h[k])) - self.margins[k]
-            residual = abs(float(missed)) if self.equality[k] else float(missed)
-            allowed = EQUALITY * self.scales[k] * self.length
-            require(residual <= allowed, f"equality {k} is violated")
-        index = np.flatnonzero(self.inequality & ~self.limits)
-        require(all(self.margins[k] >= 0 for k in index), "a margin is negative")
-        index = np.flatnonzero(self.scaling)
-        ratios = ((self.margins[k] + self.relief[k] * size) / Fraction(self.h[k]) for k in index)
-        least = min(ratios, default=None)
-        if least is not None:
-            require(least > 0, f"least margin {float(least):.3g}: must be > 0")
-        return least
+    @cached_property
+    def missed(self) -> list[Fraction]:
+        """h_k minus the margin of the stored W."""
+        return [Fraction(h) - m for h, m in zip(self.h.tolist(), self.margins, strict=True)]
 
     @cached_property
     def length(self) -> float:
@@ -235,65 +213,66 @@ class ExactRows:
     def reach(self) -> Array:
         """||d_k|| ||z_k|| ||W||_F / h_k, infinite where h_k = 0."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            ratios = np.array(self.scales) * self.length / np.abs(self.h)
+            ratios = self.scales * self.length / np.abs(self.h)
         return np.asarray(np.where(self.h != 0, ratios, np.inf))
 
-    @cached_property
-    def scaling(self) -> NDArray[np.bool_]:
-        """The inequalities with h_k > 0, unless an equality has h_k != 0."""
-        rows = self.inequality & (self.h > 0) & ~self.h[self.equality].any()
-        faint = self.stored.gap < CLEAR * self.reach if self.clear else False
-        return np.asarray(rows & ~np.asarray(faint))
+    def scaling(self) -> list[Rows]:
+        """Return which inequalities may scale W: those with h_k > 0, or without the faint ones.
 
-    @cached_property
-    def limits(self) -> NDArray[np.bool_]:
-        """The inequalities that do not scale W."""
-        relieved = any(self.relief)
-        return self.inequality & ~self.scaling & (self.clear and not relieved)
-
-    @cached_property
-    def kappa(self) -> float:
-        """The condition number of `attnsvm.svm.certificate`, which does not depend on units.
-
-        The largest ||d_k|| ||z_k|| ||W||_F / h_k of the rows that scale W, else the least one of
-        all, over the least singular value of rows that are held, which is at most one. Zero where
-        W = 0 is the solution.
+        Of faint ones h_k is so small beside ||d_k|| ||z_k|| ||W||_F that rounding may miss them.
+        None scales W where an equality has h_k != 0.
         """
-        if self.trivial:
-            return 0.0
+        rows = self.inequality & (self.h > 0) & ~self.h[self.equality].any()
+        faint = rows & (self.stored.gap < CLEAR * self.reach)
+        return [rows, rows & ~faint] if faint.any() and not any(self.relief) else [rows]
+
+    def upper(self, scaling: Rows) -> Upper:
+        """Return what W proves if these rows scale it; the other rows may be missed by rounding.
+
+        These are held: the bound is that of the nearest W' at which they are equalities, whose
+        margins in the rows that scale are less than those of W by ||d_k|| ||z_k|| ||W' - W||_F at
+        most. kappa is that of `attnsvm.svm.certificate`, which does not depend on units: the
+        largest reach of rows that scale W, else the least one, over the least singular value of the
+        rows that are held.
+        """
+        size, error = upper_bound(self.W, self.stored.norm)
+        index = np.flatnonzero(scaling).tolist()
+        require(all(self.margins[k] >= 0 for k in index), "a margin is negative")
+        ratios = [(self.margins[k] + self.relief[k] * size) / Fraction(self.h[k]) for k in index]
+        least = min(ratios, default=math.inf)
+        distance, condition, held = self._repair(self.inequality & ~scaling)
         nearest = max(1.0, self.reach[self.present].min(initial=np.inf))
-        kappa = self.reach[self.scaling].max(initial=1.0 if self.scaling.any() else nearest)
-        kappa *= self.repair[1]
-        if not self.h[self.equality].any():
-            return float(kappa)
-        a = Exact.of(self.stored.multipliers)
-        size = float(root(self.combine(a).squared_norm)[1])
-        return max(float(kappa), float(abs(self.stored.multipliers) @ self.scales) / size)
+        kappa = self.reach[scaling].max(initial=1.0 if scaling.any() else nearest) * condition
+        if self.h[self.equality].any():
+            a = Exact.of(self.stored.multipliers)
+            combined = float(root(self.combine(a).squared_norm)[1])
+            kappa = max(kappa, float(np.abs(self.stored.multipliers) @ self.scales) / combined)
+        lost = Fraction(float((self.scales / np.where(scaling, self.h, np.inf)).max()) * distance)
+        require(lost < min(least, 1), "rows are missed by more than the margins allow")
+        bound = size + Fraction(spread(self.stored.norm, len(self.stored.W)) * distance)
+        return Upper(bound / (1 - lost), error, least, float(kappa), held)
 
-    @cached_property
-    def lost(self) -> Fraction:
-        """How far the least ratio of margin and h_k may fall on the way to exact rows."""
-        most = max((self.scales[k] / self.h[k] for k in np.flatnonzero(self.scaling)), default=0.0)
-        return Fraction(most * self.repair[0])
-
-    @cached_property
-    def repair(self) -> tuple[float, float]:
-        """The distance of W to where held rows are equalities, and 1 / their least singular value.
+    def _repair(self, limits: Rows) -> tuple[float, float, bool]:
+        """Return what `_distance` does of the rows that are held, and whether there are any.
 
         Held are equalities, and the limits that are not met by more than rounding or the distance.
         """
-        held, lost = self.equality, [self.rounding(k, self.length) for k in range(len(self.h))]
-        slack = [float(self.margins[k] - Fraction(float(self.h[k]))) for k in range(len(self.h))]
+        held, near = self.equality, self.equality | limits
+        missed = np.array([float(miss) for miss in self.missed])
+        residual = np.where(self.equality, abs(missed), missed)
+        allowed = EQUALITY * self.scales * self.length
+        require(bool((residual <= allowed)[near].all()), "a row is violated")
+        lost = (2 * self.used.size + 20) * EPS * self.scales * self.length  # by rounding
         for _ in range(HELD):
-            held = held | (self.limits & (np.array(slack) <= lost))
+            held = held | (limits & (-missed <= lost))
             distance, condition = self._distance(held)
-            lost = [scale * distance for scale in self.scales]
-            if not (self.limits & ~held & (np.array(slack) <= lost)).any():
-                return distance, condition
+            lost = self.scales * distance
+            if not (limits & ~held & (-missed <= lost)).any():
+                return distance, condition, bool(near.any())
         require(False, "rows that are met up to rounding depend on each other")
-        return math.inf, math.inf
+        return math.inf, math.inf, True
 
-    def _distance(self, held: NDArray[np.bool_]) -> tuple[float, float]:
+    def _distance(self, held: Rows) -> tuple[float, float]:
         """Return the distance of W to where `held` rows are equalities, 1 / their singular value.
 
         Computed in the singular vectors of the unit rows; a direction of singular value zero must
@@ -302,12 +281,8 @@ class ExactRows:
         index = np.flatnonzero(held)
         if not index.size:
             return 0.0, 1.0
-        scale = [self.scales[k] or 1.0 for k in index]
         missed = np.array(
-            [
-                float((Fraction(float(self.h[k])) - self.margins[k]) / Fraction(s))
-                for k, s in zip(index, scale, strict=True)
-            ]
+            [float(self.missed[k] / Fraction(self.scales[k] or 1.0)) for k in index.tolist()]
         )
         D, Q = unit_rows(self.D, index), unit_rows(self.samples, self.sample[index])
         E = (D[:, :, None] * Q[:, None, :]).reshape(index.size, -1)
@@ -320,18 +295,17 @@ class ExactRows:
         S = S[apart[: S.size]]
         return float(np.linalg.norm(missed[apart] / S)), float(1 / min(S.min(initial=1.0), 1.0))
 
-    def rounding(self, k: int, length: float) -> float:
-        """Return how far rounding may move the margin k of a W of this length."""
-        return float((2 * self.used.size + 20) * EPS * self.scales[k] * length)
+    def needed(self, size: float) -> Rows:
+        """Return the rows of which a W of this norm leaves h_k > 0, and all other with h_k != 0."""
+        left = [not r or h > r * size for h, r in zip(self.h, self.relief, strict=True)]
+        return np.array(left) & (self.h != 0)
 
     def value(self, a: Exact, size: float) -> tuple[Fraction, Fraction]:
-        """Return h^T a and relief^T a over the rows of which a W of this norm leaves h_k > 0."""
-        h = Exact.of(np.where(self.required(size) != 0, self.h, 0.0))
-        value = Fraction(int(h.integers @ a.integers)) * Fraction(2) ** (h.exponent + a.exponent)
-        taken = (
-            r * int(x) for r, x, y in zip(self.relief, a.integers, h.integers, strict=True) if y
-        )
-        return value, sum(taken, Fraction(0)) * Fraction(2) ** a.exponent
+        """Return h^T a and relief^T a over the rows that are needed at norm(W) = size."""
+        needed, unit = self.needed(size), Fraction(2) ** a.exponent
+        h = Exact.of(np.where(needed, self.h, 0.0))
+        value = Fraction(int(h.integers @ a.integers)) * Fraction(2) ** h.exponent
+        return value * unit, Fraction((self.relief * a.integers)[needed].sum()) * unit
 
     def combine(self, a: Exact) -> Exact:
         """Return M(a) = sum_k a_k d_k z_k^T."""
@@ -342,9 +316,3 @@ class ExactRows:
         M = np.zeros_like(by_sample, shape=(d, d))
         M[:, self.used] = by_sample.T @ self.samples.integers[:, self.used]
         return Exact(M, self.exponent + a.exponent)
-
-    @cached_property
-    def scales(self) -> list[float]:
-        """The ||d_k|| ||z_k||, to a few units in the last place."""
-        unit = Fraction(4) ** self.exponent
-        return [float(root(square * unit)[0]) for square in self.squared_scale]

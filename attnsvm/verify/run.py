@@ -26,7 +26,7 @@ from attnsvm.record.run import counts_of, identity, recorded_config
 from attnsvm.record.schema import RunRecord
 from attnsvm.record.stored import StoredRun
 from attnsvm.verify.constraints import StoredSvm
-from attnsvm.verify.rerun import ROUNDS, Rerun, compare, places
+from attnsvm.verify.rerun import CHANGES, Rerun, compare, places
 from attnsvm.verify.svm import verify
 
 LONG_S = 60.0
@@ -176,23 +176,22 @@ def _reproduce(
         or isinstance(config.data, DECOMPOSED)
     )
     ends = tuple(end for k, ends in CHANGED.items() if k > run["numbers"] for end in ends)
-    size, undecided = max(1, stages.chunk_size(whole) // (1 + ROUNDS[1][0])), 0
+    size, undecided = max(1, stages.chunk_size(whole) // (1 + CHANGES)), 0
     for start in each("part", range(first, first + count, size)):
         stop = min(start + size, first + count)
+        rows = slice(start - config.seed, stop - config.seed)
+        batch = stages.draw(stop - start, start) if seeded else whole.take(rows)
         outcome = compare(
             rerun,
-            stages.draw(stop - start, start)
-            if seeded
-            else whole.take(slice(start - config.seed, stop - config.seed)),
+            batch,
             record.of_seeds(range(start, stop)),
             free=lambda name: name in record.lacking or name.endswith(ends),
             older=bool(run["stale"]),
             elsewhere=elsewhere,
         )
-        for seed, reasons in outcome.differences.items():
-            proof.differences += [(seed, reason) for reason in reasons]
-        undecided += len(outcome.undecided)
-        proof.reproduced += stop - start - len(outcome.differences) - len(outcome.undecided)
+        proof.differences += [(seed, why) for seed, reasons in outcome.items() for why in reasons]
+        undecided += sum(not reasons for reasons in outcome.values())
+        proof.reproduced += stop - start - len(outcome)
     if undecided:
         proof.left_out = f"rounding decides {undecided}"
 

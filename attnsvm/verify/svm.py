@@ -9,17 +9,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from attnsvm.verify.constraints import ExactRows, StoredSvm
-from attnsvm.verify.exact import (
-    EPS,
-    Array,
-    Exact,
-    RejectedError,
-    require,
-    root,
-    spread,
-    upper_bound,
-)
+from attnsvm.verify.constraints import ExactRows, Rows, StoredSvm
+from attnsvm.verify.exact import EPS, Array, Exact, RejectedError, require, root, upper_bound
 
 RAY_RATIO = 10**12
 MAX_GAP = 2e-2
@@ -29,11 +20,10 @@ STATED = 1e-11  # relative difference allowed between stated and recomputed numb
 
 @dataclass(frozen=True)
 class Proof:
-    """Whether a stored SVM is proved, and if not what fails; its rows unless they are malformed."""
+    """Whether a stored SVM is proved, and if not what fails."""
 
     proved: bool
     reason: str
-    rows: ExactRows | None = None
 
 
 def verify(stored: StoredSvm) -> Proof:
@@ -45,69 +35,72 @@ def verify(stored: StoredSvm) -> Proof:
     multipliers. `infeasible`: the ray is non-negative and cancels to 1e-12. `unconstrained`: there
     is no token to separate. `undecided`: only the bracket is checked, if there is one.
     """
-    rows = None
     try:
-        every = rows = ExactRows(stored)
+        rows = ExactRows(stored)
         if not np.isnan(stored.ray).all():
-            total = float(np.abs(_clean(stored.ray, every)).sum())
+            total = float(np.abs(_clean(stored.ray, rows)).sum())
             _agree("sum of the ray", total, 1.0, (len(stored.ray) + 10) * EPS)
-        for rows in (ways := _ways(stored, every)):
-            try:
-                _CHECKS[stored.status](stored, rows)
-                break
-            except RejectedError:
-                if rows is ways[-1]:
-                    raise
+        if stored.status == "unconstrained":
+            _check_unconstrained(stored, rows)
+        elif stored.status == "infeasible" or not math.isfinite(stored.objective):
+            _check_without_W(stored, rows)
+        else:
+            _check_bracket(stored, rows)
     except RejectedError as reason:
-        return Proof(False, str(reason), rows)
-    except (KeyError, ValueError, IndexError, OverflowError) as error:
+        return Proof(False, str(reason))
+    except (KeyError, ValueError, IndexError, OverflowError, TypeError) as error:
         return Proof(False, f"malformed: {error!r}")
-    return Proof(True, "", rows)
+    return Proof(True, "")
 
 
-def _ways(stored: StoredSvm, rows: ExactRows) -> list[ExactRows]:
-    """Return the rows, and those without what is faint, as the certificate prefers them.
-
-    All rows scale W unless rounding then hides more than the gap, and less if they do not.
-    """
-    if stored.status not in ("solved", "undecided") or not math.isfinite(stored.objective):
-        return [rows]
-    clear = ExactRows(stored, clear=True)
-    if not clear.limits.any():
-        return [rows]
-    hidden, of_clear = (64 * EPS * way.kappa for way in (rows, clear))
-    return [clear, rows] if hidden > max(stored.gap, of_clear) else [rows, clear]
-
-
-def _check_solved(stored: StoredSvm, rows: ExactRows) -> None:
-    """Prove the bracket and every stated number."""
-    require(not rows.trivial, "solved, but there is no token to separate")
-    size, error = upper_bound(rows.W, stored.norm)
-    least = rows.least_margin(size)
-    distance, lost = rows.repair[0], rows.lost
-    size += Fraction(spread(stored.norm, len(stored.W)) * distance)
-    margin = Fraction(1) if least is None else least
-    require(margin > lost and lost < 1, "equalities are violated by more than the margins allow")
-    kappa = rows.kappa
-    held = rows.equality.any() or rows.limits.any()
-    require(not held or 64 * EPS * kappa <= MAX_GAP, "equalities too dependent")
-    rounding = STATED + 64 * EPS * kappa * stored.X.shape[2]
-    lower = _check_lower_bound(stored, rows, rounding)
-    require(lower > 0, "the multipliers prove no bound")
-    target = min(max(stored.gap, 64 * EPS * kappa), MAX_GAP)
-    gap = float(size / (margin - lost) / lower - 1)
-    require(gap <= target + rounding * 1e-3, f"the bracket proves only a gap of {gap:.3g}")
-    exactly = (rounding if held else STATED) + error
-    _agree("objective", stored.objective, float(size / (1 - lost)), exactly)
-    _agree("min_margin", stored.min_margin, math.inf if least is None else float(least), rounding)
+def _check_bracket(stored: StoredSvm, rows: ExactRows) -> None:
+    """Prove the bracket by the rows that scale W, all or those that are clear."""
+    require(not rows.trivial, f"{stored.status}, but there is no token to separate")
+    require(stored.status in ("solved", "undecided"), f"status is {stored.status}")
     _check_gap(stored)
     _check_rank(stored)
+    reasons = []
+    for scaling in rows.scaling():
+        try:
+            return _check_bracket_by(stored, rows, scaling)
+        except RejectedError as reason:
+            reasons.append(reason)
+    raise reasons[0]
 
 
-def _check_infeasible(stored: StoredSvm, rows: ExactRows) -> None:
-    """Prove that the ray cancels; there is no W, and the lower bound follows."""
-    require(_proves_infeasible(stored, rows), "the ray does not cancel")
-    _check_without_W(stored, rows)
+def _check_bracket_by(stored: StoredSvm, rows: ExactRows, scaling: Rows) -> None:
+    """Prove the bracket and its numbers; solved is what is tight, and nothing else."""
+    proved, solved = rows.upper(scaling), stored.status == "solved"
+    hidden = 64 * EPS * proved.kappa
+    rounding = STATED + hidden * stored.X.shape[2]
+    contradicts = f"lower_bound={stored.lower_bound!r} contradicts objective={stored.objective!r}"
+    require(stored.lower_bound <= stored.objective * (1 + rounding), contradicts)
+    exactly = (rounding if proved.held else STATED) + proved.error
+    _agree("objective", stored.objective, float(proved.bound), exactly)
+    _agree("min_margin", stored.min_margin, float(proved.least), rounding)
+    lower = _check_lower_bound(stored, rows, rounding if solved else None)
+    target = min(max(stored.gap, hidden), MAX_GAP)
+    if not solved:
+        if scaling.any():  # else norm(W) were no upper bound
+            _agree("least margin", 1.0, float(proved.least), rounding)
+        tight = stored.duality_gap <= target * (1 - 1e-6) - 4 * EPS
+        require(not tight, "undecided, but the bracket is tight")
+        return
+    require(not proved.held or hidden <= MAX_GAP, "equalities too dependent")
+    require(lower > 0, "the multipliers prove no bound")
+    gap = float(proved.bound / Fraction(min(proved.least, 1)) / lower - 1)
+    require(gap <= target + rounding * 1e-3, f"the bracket proves only a gap of {gap:.3g}")
+
+
+def _check_without_W(stored: StoredSvm, rows: ExactRows) -> None:
+    """Prove that the ray cancels if no W is feasible, else that it does not; prove the bound."""
+    require(not rows.trivial, f"{stored.status}, but there is no token to separate")
+    infeasible = bool(np.isfinite(stored.ray).all()) and _proves_infeasible(stored, rows)
+    must = "infeasible" if infeasible else "undecided"
+    require(stored.status == must, f"{stored.status}, but the ray proves that it is {must}")
+    require(bool(np.isnan(stored.W).all()), f"{stored.status}, but there is a W")
+    _states(stored, objective=math.inf, duality_gap=math.inf, min_margin=-math.inf, rank=-1)
+    _check_lower_bound(stored, rows)
 
 
 def _proves_infeasible(stored: StoredSvm, rows: ExactRows) -> bool:
@@ -115,28 +108,20 @@ def _proves_infeasible(stored: StoredSvm, rows: ExactRows) -> bool:
 
     The sum runs over h_k != 0, times h^T a / sum_k |h_k a_k|.
     """
-    ray, h = Exact.of(_clean(stored.ray, rows)), rows.required(math.inf)
-    value, weight = (
-        rows.value(a, math.inf)[0] for a in (ray, Exact(abs(ray.integers), ray.exponent))
-    )
-    if stored.log_softmax is not None:
-        weight = Fraction(float(np.abs(h * stored.ray).sum()))
+    ray, needed = Exact.of(_clean(stored.ray, rows)), rows.needed(math.inf)
+    value, _ = rows.value(ray, math.inf)
+    unit = Fraction(2) ** ray.exponent
+    terms = Exact.of(np.where(needed, np.abs(rows.h), 0.0))
+    weight = int(terms.integers @ abs(ray.integers)) * Fraction(2) ** terms.exponent * unit
     if value <= 0:
         return False
     cancelled = root(rows.combine(ray).squared_norm)[1]
-    unit = Fraction(2) ** (rows.exponent + ray.exponent)
     reach = sum(
         abs(int(a)) * math.isqrt(s)
-        for a, s, needed in zip(ray.integers, rows.squared_scale, h, strict=True)
-        if needed
+        for a, s, used in zip(ray.integers, rows.squared_scale, needed, strict=True)
+        if used
     )
-    return reach * unit * value >= RAY_RATIO * cancelled * weight
-
-
-def _check_without_W(stored: StoredSvm, rows: ExactRows) -> None:
-    require(bool(np.isnan(stored.W).all()), f"{stored.status}, but there is a W")
-    _states(stored, objective=math.inf, duality_gap=math.inf, min_margin=-math.inf, rank=-1)
-    _check_lower_bound(stored, rows)
+    return reach * Fraction(2) ** rows.exponent * unit * value >= RAY_RATIO * cancelled * weight
 
 
 def _check_unconstrained(stored: StoredSvm, rows: ExactRows) -> None:
@@ -153,66 +138,29 @@ def _states(stored: StoredSvm, **numbers: float) -> None:
         require(stated == must, f"{stored.status}, but {name} is {stated}")
 
 
-def _check_undecided(stored: StoredSvm, rows: ExactRows) -> None:
-    """Prove the bracket that is stated, and that what is stored proves no more."""
-    require(not rows.trivial, "undecided, but there is no token to separate")
-    if not math.isfinite(stored.objective):
-        _check_without_W(stored, rows)
-        proved = np.isfinite(stored.ray).all() and _proves_infeasible(stored, rows)
-        require(not proved, "undecided, but the ray proves that no W is feasible")
-        return
-    bound, error = upper_bound(rows.W, stored.norm)
-    least = rows.least_margin(bound)
-    size, kappa = float(bound), rows.kappa
-    rounding = STATED + 64 * EPS * kappa * stored.X.shape[2]
-    if least is not None:  # norm(W) is an upper bound of the least norm only at margin one
-        require(abs(float(least) - 1) <= rounding, f"least margin {float(least)!r}: must be one")
-    if (
-        rows.equality.any() or rows.limits.any()
-    ):  # the objective includes the cost of their residuals
-        least_size = size * (1 - STATED - error)
-        require(stored.objective >= least_size, "objective is less than norm(W)")
-    else:
-        _agree("objective", stored.objective, size, STATED + error)
-    _agree("min_margin", stored.min_margin, math.inf if least is None else float(least), rounding)
-    _check_lower_bound(stored, rows)
-    _check_gap(stored)
-    target = min(max(stored.gap, 64 * EPS * kappa), MAX_GAP)
-    tight = stored.duality_gap <= target * (1 - 1e-6) - 4 * EPS
-    require(not tight, "undecided, but the bracket is tight")
-    _check_rank(stored)
-
-
 def _check_lower_bound(
     stored: StoredSvm, rows: ExactRows, rounding: float | None = None
 ) -> Fraction:
-    """Prove the lower bound h^T a, with multipliers of dual norm one, and return it exactly.
+    """Prove the lower bound h^T a / dual_norm(M(a)), and return it exactly.
 
-    Of the weighted SVM it is sum_S h_k a_k / (1 + sum_S relief_k a_k), for any set S of rows.
-    It is 0 if the multipliers prove no bound. Without a relative `rounding` it is up to the
-    rounding error of M(a), which may cancel.
+    Of the weighted SVM it is sum_S h_k a_k / (dual_norm(M(a)) + sum_S relief_k a_k), for any set S
+    of rows.
+    It is 0 if the multipliers prove no bound, and where M(a) = 0 any bound is true. Without a
+    relative `rounding` it is up to the rounding error of M(a), which may cancel.
     """
     a = Exact.of(_clean(stored.multipliers, rows))
     dual, error = upper_bound(rows.combine(a), stored.norm, dual=True)
     total, taken = rows.value(a, stored.lower_bound)
     if total <= 0 or dual == 0:
-        any_bound = total > 0 and rounding is None  # M(a) is zero, exactly
-        require(stored.lower_bound == 0 or any_bound, "the multipliers prove no bound")
+        require(stored.lower_bound == 0 or total > 0, "the multipliers prove no bound")
         return Fraction(0)
     if rounding is None:
-        terms = zip(np.abs(stored.multipliers), rows.scales, rows.present, strict=True)
-        reach = float(sum(x * scale for x, scale, present in terms if present))
+        reach = float(np.abs(stored.multipliers)[rows.present] @ rows.scales[rows.present])
         rounding = STATED + 64 * EPS * stored.X.shape[2] * reach / float(dual)
     rounding += error
-    proved = float(total / (dual + taken))
-    least, most = max(0.0, proved * (1 - rounding)), proved * (1 + rounding)
-    require(least <= stored.lower_bound <= most, f"lower_bound is {proved!r}")
-    _agree("dual norm of the multipliers", 1.0, float(dual), rounding)
-    apart = abs(float(total / (1 + taken)) - stored.lower_bound)
-    allowed = (len(rows.h) + 2) * EPS / 2 * float(np.abs(rows.h * stored.multipliers).sum())
-    allowed *= 4 if taken else 1  # two sums, a product and a division
-    require(apart <= allowed, "lower_bound is not the sum of the multipliers")
-    return total / (dual + taken)
+    proved = total / (dual + taken)
+    _agree("lower_bound", max(stored.lower_bound, 0.0), float(proved), rounding)
+    return proved
 
 
 def _check_gap(stored: StoredSvm) -> None:
@@ -220,14 +168,6 @@ def _check_gap(stored: StoredSvm) -> None:
     bounded = stored.lower_bound > 0
     gap = stored.objective / stored.lower_bound - 1 if bounded else math.inf
     require(stored.duality_gap == gap, f"duality_gap is {gap!r}, stated is {stored.duality_gap!r}")
-
-
-_CHECKS = {
-    "solved": _check_solved,
-    "infeasible": _check_infeasible,
-    "unconstrained": _check_unconstrained,
-    "undecided": _check_undecided,
-}
 
 
 def _check_rank(stored: StoredSvm) -> None:

@@ -7,7 +7,6 @@ import re
 import shutil
 import zipfile
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +18,7 @@ from attnsvm.config import ConfigError
 from attnsvm.config.identity import run_name
 from attnsvm.record import KEPT, LOCK_FILE, PLAN_FILE, RUN_FILE, TABLES, CorruptRecordError
 from attnsvm.record.plan import MAX_RUNS
-from attnsvm.record.state import NEW, complete, run_state
+from attnsvm.record.state import run_state
 from attnsvm.record.stored import StoredRun
 from attnsvm.sweeps import status
 from attnsvm.sweeps.aggregate import load
@@ -150,19 +149,6 @@ def test_a_record_that_cannot_be_read_now_is_kept(name, code, sweep, run, runs_m
     assert run_state(run).state == "done"
 
 
-def test_the_record_of_another_run_is_not_replaced_in_a_folder_without_a_signature(
-    sweep, runs_made, tmp_path
-):
-    (first, config), (_, other), _ = CONFIGS.items()
-    fixed = Path(shutil.copytree(sweep / first, tmp_path / "fixed"))
-    before = odd.files(fixed)
-    assert job.perform(config, fixed, [], in_sweep=False) == "done"
-    with pytest.raises(CorruptRecordError, match="holds the record of another run"):
-        job.perform(other, fixed, [], in_sweep=False)
-    assert odd.files(fixed) == before
-    assert not runs_made
-
-
 # --- tables and arrays ----------------------------------------------------------------------------
 
 
@@ -206,25 +192,6 @@ def test_arrays_that_are_none_are_refused(kind, run):
     assert error.value.state == "corrupt"
 
 
-FAILED = {"state": "failed", "reason": "", "place": "", "traceback": ""}
-NEW_RECORDS = {
-    "empty": lambda new: (new / RUN_FILE).write_text("{}"),
-    "of a failed run": lambda new: odd.rewritten(new, **FAILED),
-    "torn": lambda new: (new / TABLES[0]).write_bytes(b"PAR1"),
-}
-
-
-@pytest.mark.parametrize("kind", NEW_RECORDS)
-def test_a_new_record_that_is_not_whole_replaces_none(kind, run):
-    before = odd.files(run)
-    (run / NEW).mkdir()
-    shutil.copy(run / RUN_FILE, run / NEW)
-    NEW_RECORDS[kind](run / NEW)
-    complete(run)
-    assert odd.files(run) == before
-    assert not (run / NEW).exists()
-
-
 # --- plans and names ------------------------------------------------------------------------------
 
 OUTSIDE = ("../x", "..", "", "/etc/x", "./x", "x\n/y")
@@ -242,17 +209,14 @@ def test_a_plan_of_another_form_that_leads_outside_or_is_too_long_is_refused(swe
         (sweep / PLAN_FILE).write_bytes(content)
         with odd.deadline(), pytest.raises(CorruptRecordError, match=f"{PLAN_FILE}: "):
             record.read_plan(sweep)
-    many = {str(k): [] for k in range(MAX_RUNS + 1)}
-    for plan, words in ((many, f"at most {MAX_RUNS}"), ({"a": ["x" * 2**26]}, "must have at most")):
-        with pytest.raises(ConfigError, match=words):
+    for plan in ({str(k): [] for k in range(MAX_RUNS + 1)}, {"a": ["x" * 2**26]}):
+        with pytest.raises(ConfigError, match="at most"):
             record.write_plan(tmp_path / "new", plan)
     assert not [*tmp_path.glob("new/*")]
 
 
 @pytest.mark.parametrize("kind", [*odd.PLACED, "changed", "unreadable"])
-def test_a_plan_that_cannot_be_used_is_named_and_hides_no_run(
-    kind, sweep, tmp_path, capsys, monkeypatch
-):
+def test_a_plan_that_cannot_be_used_is_named_and_hides_no_run(kind, sweep, capsys, monkeypatch):
     state, changed = "corrupt", (sweep / PLAN_FILE).read_bytes().replace(b"a=1", b"a=2")
     if kind == "unreadable":
         state = kind
@@ -265,14 +229,10 @@ def test_a_plan_that_cannot_be_used_is_named_and_hides_no_run(
             record.write_plan(sweep, {"a": []})
     code, lines = odd.lines_of(status.main, sweep, capsys)
     assert code == 1
-    assert lines[0].startswith(f"{state}  {PLAN_FILE}  ")
     assert f"4 runs: 3 done, 1 {state}" in lines
     loaded = load(sweep)
     assert loaded.runs["state"].tolist() == [state, *["done"] * 3]
-    assert (len(loaded.trials), loaded.command) == (9, "")
-    if kind == "changed":
-        runs = load(sweep, shutil.copytree(sweep, tmp_path / "other")).runs
-        assert (runs["run"].nunique(), (runs["state"] == "corrupt").sum()) == (8, 2)
+    assert len(loaded.trials) == 9
 
 
 NAMES = [b"\x1b[2J\r\n", "\u202egnp\u2028".encode(), b"\xff\xfe<script>alert(1)<script>"]
@@ -334,37 +294,23 @@ def test_links_are_not_followed_out_of_the_folder(link, sweep, tmp_path, runs_ma
 
 @pytest.mark.full
 def test_a_sweep_goes_on_where_runs_are_odd(tmp_path):
-    grid = ["-m", *SMALL, "seed=0,10,20,30,40"]
+    grid = ["-m", *SMALL, "seed=0,10,20,30"]
     ran(*grid, cwd=tmp_path)
-    for path in tmp_path.rglob("*"):
-        assert path.suffix not in (".pkl", ".pickle", ".pt", ".joblib")
-        assert not (path.is_file() and path.read_bytes().startswith(b"\x80"))  # a pickle
     runs = sorted(path.parent for path in (tmp_path / "multirun").glob(f"*/*/{RUN_FILE}"))
-    for k in (0, 3, 4):
+    for k in (0, 3):
         (runs[k] / RUN_FILE).unlink()
     odd.place(runs[0] / LOCK_FILE, "pipe")
     odd.place(runs[1] / RUN_FILE, "folder")
     odd.place(runs[2] / LOCK_FILE, "folder")  # beside a record that is done
-    odd.place(runs[4] / ".hydra/config.yaml", "pipe")  # Hydra would write to it and wait for ever
-    plan = runs[0].parent / PLAN_FILE
-    (plan.parent / ".x.tmp").mkdir()
+    odd.place(runs[3] / ".hydra/config.yaml", "pipe")  # Hydra would write to it and wait for ever
     resumed = ran(*grid, cwd=tmp_path, code=1)
     assert "Traceback" not in resumed.stderr
-    summary = resumed.stderr[resumed.stderr.rindex("attnsvm: ") :].splitlines()
-    assert "3 corrupt of 5 runs" in summary[0]
-    assert len(summary) == 4
+    assert "3 corrupt of 4 runs" in resumed.stderr
     for words in (".lock: is a pipe", "run.json: is a folder", ".hydra/config.yaml: is a pipe"):
         assert f"{words}; must be a file" in resumed.stderr
-    assert [run_state(runs[k]).state for k in (2, 3)] == ["done"] * 2
-    odd.place(plan, "folder")
-    refused = ran(*grid, cwd=tmp_path, code=2)
-    assert refused.stderr.splitlines()[-1].endswith("sweep.json: is a folder; must be a file")
-
-
-def test_other_rows_than_counted(run):
-    odd.change_table(run, lambda rows: rows.slice(1))
-    with pytest.raises(CorruptRecordError, match="has 2 rows; must have drawn=3"):
-        StoredRun(run).record()
+    assert run_state(runs[2]).state == "done"
+    odd.place(runs[0].parent / PLAN_FILE, "folder")
+    assert "sweep.json: is a folder" in ran(*grid, cwd=tmp_path, code=2).stderr
 
 
 def retyped(column, kind):
@@ -378,12 +324,13 @@ def retyped(column, kind):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
+        (lambda rows: rows.slice(1), "has 2 rows; must have drawn=3"),
         (retyped("seed", pa.string()), "column seed is string; must be int64"),
         (retyped("frobenius_objective", pa.float32()), "is float; must be double"),
         (lambda rows: rows.append_column("status", rows["status"]), "status"),
     ],
 )
-def test_columns_of_another_type_or_twice(change, words, run):
+def test_rows_that_are_not_counted_and_columns_of_another_type_or_twice(change, words, run):
     odd.change_table(run, change)
     with pytest.raises(CorruptRecordError, match=rf"trials\.parquet: .*{words}"):
         StoredRun(run).record()

@@ -100,27 +100,18 @@ def test_records_of_older_commits_are_read_and_are_those_of_their_command(kind, 
         assert content.lacking == frozenset()
 
 
-def test_what_older_records_lack_has_the_value_that_behaved_as_before():
-    content = record.read_run(RUNS["muon"])
-    added = set(content["config"]["optimizer"]) - set(content["as_written"]["optimizer"])
-    assert added == {"weight_decay", "batch", "order", "order_seed", "polynomial"}
-    assert content["config"]["optimizer"]["polynomial"] == "jordan"
-
-
 @pytest.mark.parametrize("kind", quick("failed", "probes"))
-def test_older_records_are_loaded_reported_and_exported(kind, frozen, tmp_path, capsys, caplog):
+def test_older_records_are_loaded_reported_and_exported(kind, frozen, tmp_path, caplog):
     folder, done = frozen / kind, kind != "failed"
     before = files(folder)
     with caplog.at_level(logging.WARNING):
         sweep = attnsvm.load(folder)
     assert len(sweep.left_out) == (0 if done else 1)
     assert ("Not shown: 1 failed of 1 runs" in caplog.text) != done
-    assert ("of version 0" in sweep.runs["reason"].iloc[0]) == done
     assert ("are stale" in caplog.text) == done
     assert (len(sweep.trials) > 0) == (len(sweep.history) > 0) == done
     assert report.main([str(folder)]) == status.main([str(folder)]) == (0 if done else 1)
     assert ("are stale" in (folder / "report.html").read_text()) == done
-    assert ("hydra.sweeper.rerun=stale" in capsys.readouterr().out) == done
     to = tmp_path / "export"
     with nullcontext() if done else pytest.raises(ConfigError, match="must have a finished run"):
         export([str(folder), "--to", str(to), "--instances", "1"])
@@ -232,13 +223,10 @@ def test_what_cannot_be_read_is_shown_and_replaces_no_report(
 
     assert report.main([str(sweep)]) == 0
     before = {path: path.read_bytes() for path in sweep.rglob("*") if path.is_file()}
-    capsys.readouterr()
     with monkeypatch.context() as patched:
         refusing(patched, TABLES[0], errno.EIO)
-        out = output(status)
-        for words in ("3 runs: 3 unreadable", "nothing was replaced", "Input/output error"):
-            assert words in out
-        assert "report.html: stays, it shows 9 instances, and there are 0 now" in output(report)
+        assert "3 runs: 3 unreadable" in output(status)
+        assert "it shows 9 instances, and there are 0 now" in output(report)
         assert attnsvm.load(sweep).left_out["state"].tolist() == ["unreadable"] * 3
         assert "Not shown: 3 unreadable of 3 runs" in caplog.text
         with pytest.raises(ConfigError, match="3 unreadable of 3 runs"):
@@ -248,9 +236,7 @@ def test_what_cannot_be_read_is_shown_and_replaces_no_report(
     assert {path for path, text in before.items() if path.read_bytes() != text} == {run / RUN_FILE}
     (sweep / "report.html").unlink()
     output(report)
-    page = (sweep / "report.html").read_text()
-    assert "1 other_version of 3 runs" in page
-    assert "read them with the version of attnsvm that made them" in page
+    assert "1 other_version of 3 runs" in (sweep / "report.html").read_text()
 
 
 @pytest.mark.full
@@ -260,8 +246,8 @@ def test_a_single_run_is_kept_and_made_again_only_by_name(tmp_path):
     rewritten(tmp_path / "fixed", numbers=0)
     before = files(tmp_path)
     assert "already done, stale" in (done := ran(*words, cwd=tmp_path)).stderr + done.stdout
-    for word, told in (("seed=77", "another run"), ("hydra.sweeper.rerun=x", "be stale | null")):
-        assert told in ran(*words, word, cwd=tmp_path, code=2).stderr
+    for word, why in (("seed=77", "another run"), ("hydra.sweeper.rerun=x", "be stale | null")):
+        assert why in ran(*words, word, cwd=tmp_path, code=2).stderr
     assert files(tmp_path) == before
     ran(*words, "hydra.sweeper.rerun=stale", cwd=tmp_path)
     assert run_state(tmp_path / "fixed").state == "done"

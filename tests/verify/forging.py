@@ -95,12 +95,12 @@ class Forgery:
             for name, value in svms.columns(norm, solution).items():
                 self.cell(name, np.asarray(value)[0], instance)
 
-    def config(self, *keys: str, value: object, rehash: bool = True) -> None:
+    def config(self, *keys: str, value: object) -> None:
         """Change a field of the config."""
         part = self.run["config"]
         for key in keys[:-1]:
             part = part[key]
-        part[keys[-1]], self.rehash = value, rehash
+        part[keys[-1]], self.rehash = value, True
 
     def written(self, folder: Path) -> Path:
         """Write the record below `folder` with fitting checksums, and return its own folder."""

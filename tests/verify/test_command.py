@@ -47,22 +47,11 @@ def test_a_long_run_is_reproduced_on_a_sample(words, seconds, reproduced, top, t
         assert line == f"{begin}: 8 solved proved, {reproduced} 0 differ"
 
 
-def test_cells_that_a_sweep_skipped_are_counted_and_are_no_difference(top, tmp_path, capsys):
-    name = written(tmp_path, *top).name
-    write_plan(tmp_path, {name: []}, {name: {"data.d": 2}}, {"data.d=0": "data.d=0: must be >= 1"})
-    assert command.main([str(tmp_path)]) == 0
-    first, *_, last = lines(capsys)
-    assert first == "data.d=0: skipped: data.d=0: must be >= 1"
-    assert last.startswith("in all: ")
-    assert last.endswith(", 0 differ, 1 skipped")
-
-
-@pytest.mark.parametrize("count", ["0", "-1", "x", "1.5"])
+@pytest.mark.parametrize("count", ["0", "1.5"])
 def test_a_number_of_instances_is_a_whole_one(count, capsys):
     with pytest.raises(SystemExit):
         command.main([f"--instances={count}"])
-    message = f"argument --instances/--retrain: {count}: must be a whole number >= 1"
-    assert message in capsys.readouterr().err
+    assert f"--instances/--retrain: {count}: must be a whole number >= 1" in capsys.readouterr().err
 
 
 def test_differences_stand_below_their_run(tmp_path, capsys):
@@ -80,9 +69,14 @@ def test_differences_stand_below_their_run(tmp_path, capsys):
     assert last.startswith("in all: ")
 
 
-def test_a_missing_a_renamed_and_an_absent_run(top, tmp_path, capsys):
+def test_a_skipped_a_missing_a_renamed_and_an_absent_run(top, tmp_path, capsys):
     config, record = top
-    folder = written(tmp_path, config, record)
+    folder, skipped = written(tmp_path, config, record), {"data.d=0": "data.d=0: must be >= 1"}
+    write_plan(tmp_path, {folder.name: []}, skipped=skipped)
+    assert command.main([str(tmp_path)]) == 0
+    first, *_, last = lines(capsys)
+    assert first == "data.d=0: skipped: data.d=0: must be >= 1"
+    assert last.endswith(", 0 differ, 1 skipped")
     write_plan(tmp_path, {folder.name: [], "sphere-0123456789ab": []})
     assert command.main([str(tmp_path)]) == 1
     assert any(line.startswith("sphere-0123456789ab: missing") for line in lines(capsys))
@@ -112,11 +106,9 @@ def test_many_runs_are_proved_in_processes_as_in_one(top, tmp_path, capsys, monk
     sweep, forged = tmp_path / "sweep", genuine("top")
     folder = written(sweep, *top)
     forged.cell("W_norm", 1.0)
-    shutil.copytree(folder, sweep / "a")
     shutil.copytree(forged.written(tmp_path / "forged"), sweep / "b")
     shutil.copytree(folder, sweep / "c")
-    solutions = sweep / "c" / "solutions.npz"
-    solutions.write_bytes(solutions.read_bytes()[:-9])
+    (sweep / "c" / "solutions.npz").write_bytes(b"")
     assert command.main([str(sweep), "--all"]) == 1
     in_one = lines(capsys)
     monkeypatch.setattr(command, "INSTANCES_EACH", 1)
@@ -124,8 +116,6 @@ def test_many_runs_are_proved_in_processes_as_in_one(top, tmp_path, capsys, monk
     monkeypatch.setattr(command.os, "sched_getaffinity", lambda pid: {0, 1}, raising=False)
     assert command.main([str(sweep), "--all"]) == 1
     assert lines(capsys) == in_one
-    ends = [
-        line.rpartition(", ")[2] for line in in_one if line[:2] in ("a:", "b:", folder.name[:2])
-    ]
-    assert ends == ["0 differ", "1 differ", "0 differ"]
-    assert any(line.startswith("c: ") for line in in_one)
+    of = {line.split(":")[0]: line.rpartition(", ")[2] for line in in_one}
+    assert (of[folder.name], of["b"]) == ("0 differ", "1 differ")
+    assert "c" in of
