@@ -231,20 +231,19 @@ def tables(
         )
     )
     rows = {"seed": arrays["seeds"], **{name: arrays[name] for name in key}}
-    steps = None if trained.path is None else plain(trained.path.steps)
+    steps = plain(trained.path.steps) if curves else ()
     return trials, _history(rows, steps, curves), arrays if places else {}
 
 
 def _history(rows: Mapping[str, Any], steps: Any, curves: Mapping[str, Any]) -> pd.DataFrame:
     """Return the curves in long format, by seed (layer, head), step and quantity."""
-    types: dict[str, Any] = {**dict.fromkeys(rows, "int64"), "step": "float64"}
-    types |= {"quantity": "str", "value": float}
-    parts = [
-        pd.DataFrame(
-            {key: np.repeat(column, len(steps)) for key, column in rows.items()}
-            | {"step": np.tile(steps, len(values)), "quantity": name, "value": values.ravel()}
-        )
-        for name, values in curves.items()
-    ]
-    table = (pd.concat(parts) if parts else pd.DataFrame(columns=list(types))).astype(types)
+    count, Q = len(rows["seed"]) * len(steps), len(curves)
+    columns = {key: np.tile(np.repeat(column, len(steps)), Q) for key, column in rows.items()}
+    columns["step"] = np.tile(steps, count * Q // max(1, len(steps)))
+    columns["quantity"] = np.repeat(np.array([*curves], dtype=str), count)
+    columns["value"] = np.concatenate(
+        [np.empty(0), *(values.ravel() for values in curves.values())]
+    )
+    types: dict[str, Any] = {**dict.fromkeys(rows, "int64"), "step": "float64", "quantity": "str"}
+    table = pd.DataFrame(columns).astype(types)
     return table.sort_values(key_columns(table), kind="stable", ignore_index=True)

@@ -7,13 +7,11 @@ tokens the SVM separates), and `batches` (instances are drawn from seeds, or com
 """
 
 import logging
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -72,9 +70,9 @@ class Stages:
         first, trials = self.config.seed, self.config.trials
         whole = self.draw(1 if seeded else trials, first)
         total = trials if seeded else whole.B
-        count = math.ceil(total / (size or self.chunk_size(whole)))
-        for part in np.array_split(np.arange(total), count):
-            start, stop = int(part[0]), int(part[-1]) + 1
+        size = size or self.chunk_size(whole)
+        for start in range(0, total, size):
+            stop = min(start + size, total)
             yield (
                 self.draw(stop - start, first + start) if seeded else whole.take(slice(start, stop))
             )

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from attnsvm import parameterization
 from attnsvm.head import Linear, Quadratic, Relu
@@ -37,9 +38,7 @@ GRAM_NUMBERS = 2**24
 def unique_optimum(batch: ProblemBatch) -> Verdicts:
     """Return whether every sample has one token of highest score (Definition 1)."""
     gamma = batch.scores()
-    if batch.T == 1:
-        return [True] * batch.B
-    top = gamma.topk(2, dim=-1).values
+    top = pad(gamma, (0, 1), value=-torch.inf).topk(2, dim=-1).values
     return _positive((top[..., 0] - top[..., 1]).amin(-1), _size(gamma))
 
 

@@ -113,40 +113,33 @@ def alignment(solution: SvmSolution[Tensor]) -> Tensor:
     return problem.combine(a).norm(dim=(1, 2)) / (problem.scale * a).sum(1)
 
 
-def growing_image(head: SvmSolution[Tensor], rate: float, solution: SvmSolution[Tensor]) -> Tensor:
-    """Return rate rho_v / rho_W, (B,), with the `alignment` rho of the head and of a law.
-
-    Of normalised steps that grow linearly one row owns each. So ||v|| and ||W|| are the lengths of
-    all steps times rho, and r is the ratio whose law has this image r.
-    """
-    return rate * alignment(head) / alignment(solution)
-
-
 def growing_ratio(
     head: SvmSolution[Tensor], rate: float, law: Callable[..., SvmSolution[Tensor]], **options: Any
 ) -> Tensor:
     """Return the ratio r of normalised steps that grow linearly, (B,); NaN where none is found.
 
-    By secants within a bracket of the solution of r = `growing_image` of the law at r. `head` is
-    of `max_margin_head`, `rate` as in `ratio_of_steps`; `law` takes ratios (B,) and `options`.
+    Of these steps one row owns each. So ||v|| and ||W|| are the lengths of all steps times the
+    `alignment` rho of the head and of the law, and r = rate rho_v / rho_W(r), solved by secants
+    within a bracket. `head` is of `max_margin_head`, `rate` as in `ratio_of_steps`; `law` takes
+    ratios (B,) and `options`.
     """
+
+    def image_of(ratio: Tensor) -> Tensor:
+        return rate * alignment(head) / alignment(law(ratio, **options))
+
     ratio = torch.full_like(head.objective, rate)
-    after = image = growing_image(head, rate, law(ratio, **options))
+    after = image = image_of(ratio)
     low, high = torch.zeros_like(ratio), torch.full_like(ratio, torch.inf)
     for _ in range(ROUNDS):
-        open_ = solved_ratio(ratio, image).isnan() & image.isfinite()
-        if not open_.any():
+        open_ = (image - ratio).abs() > SAME_RATIO * ratio
+        if not (open_ & image.isfinite()).any():
             break
         low = torch.where(image > ratio, torch.maximum(low, ratio), low)
         high = torch.where(image < ratio, torch.minimum(high, ratio), high)
         after = torch.where((after > low) & (after < high), after, image)
-        before, ratio = (ratio, image), torch.where(open_, after, ratio)
-        image = growing_image(head, rate, law(ratio, **options))
+        before = ratio, image
+        ratio = torch.where(open_ & image.isfinite(), after, ratio)
+        image = image_of(ratio)
         slope = (image - before[1]) / (ratio - before[0])
         after = ratio + (image - ratio) / (1 - slope)
-    return solved_ratio(ratio, image)
-
-
-def solved_ratio(ratio: Tensor, image: Tensor) -> Tensor:
-    """Return the ratios that are equal to their image up to rounding, else NaN."""
     return torch.where((image - ratio).abs() <= SAME_RATIO * ratio, ratio, torch.nan)

@@ -1,6 +1,5 @@
 """The locally optimal selections of an instance, each with its certified SVM, before training."""
 
-import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -42,10 +41,9 @@ class LocalOptima:
     local: list[bool | None]
     optimal: Tensor
 
-    def take(self, kept: list[int]) -> "LocalOptima":
-        """Return the selections at `kept`."""
-        index = torch.tensor(kept, dtype=torch.long, device=self.tokens.device)
-        local = [self.local[k] for k in kept]
+    def take(self, index: Tensor) -> "LocalOptima":
+        """Return the selections at `index`."""
+        local = [self.local[k] for k in index.tolist()]
         return LocalOptima(self.tokens[index], self.solution[index], local, self.optimal[index])
 
 
@@ -71,7 +69,7 @@ def local_optima(batch: ProblemBatch, norm: str | Norm = "frobenius") -> list[Lo
         raise ValueError(f"batch: {largest} selections of tokens; must be at most {SELECTIONS}")
     lists = [every_selection(mask) for mask in batch.mask]
     return [
-        every.take([k for k, verdict in enumerate(every.local) if verdict is not False])
+        every.take(torch.tensor([verdict is not False for verdict in every.local]).nonzero()[:, 0])
         for every in judged(batch, lists, norm)
     ]
 
@@ -81,22 +79,20 @@ def judged(batch: ProblemBatch, lists: list[Tensor], norm: str | Norm) -> Iterat
 
     Instances are solved together, up to `AT_ONCE` selections.
     """
-    scores, size = batch.scores(), max(1, AT_ONCE // max(1, *map(len, lists)))
-    for first in range(0, batch.B, size):
-        part = lists[first : first + size]
-        counts = [len(tokens) for tokens in part]
-        place = (first + torch.arange(len(part))).repeat_interleave(torch.tensor(counts))
-        place = place.to(batch.X.device)
-        tokens, gamma = torch.cat(part), scores[place]
-        solution = solve_svm(batch.X[place], batch.Z[place], tokens, norm, batch.mask[place])
-        chosen = gamma.gather(2, tokens[..., None])
-        above = ((gamma < chosen) | ~solution.support).flatten(1).all(1).tolist()
-        local = [
-            feasible(status) and up for status, up in zip(solution.statuses, above, strict=True)
-        ]
-        every = LocalOptima(tokens, solution, local, (chosen[..., 0] == gamma.amax(-1)).all(1))
-        for end, count in zip(itertools.accumulate(counts), counts, strict=True):
-            yield every.take([*range(end - count, end)])
+    size = max(1, AT_ONCE // max(1, *map(len, lists)))
+    for part in torch.arange(batch.B).split(size):
+        chosen = [lists[k] for k in part.tolist()]
+        counts, tokens = [len(selections) for selections in chosen], torch.cat(chosen)
+        several = batch.take(part.repeat_interleave(torch.tensor(counts)))
+        gamma, (X, Z) = several.scores(), (several.X, several.Z)
+        solution = solve_svm(X, Z, tokens, norm, several.mask)
+        score = gamma.gather(2, tokens[..., None])
+        above = ((gamma < score) | ~solution.support).flatten(1).all(1).tolist()
+        pairs = zip(solution.statuses, above, strict=True)
+        local = [feasible(status) and up for status, up in pairs]
+        every = LocalOptima(tokens, solution, local, (score[..., 0] == gamma.amax(-1)).all(1))
+        for index in torch.arange(len(tokens)).split(counts):
+            yield every.take(index)
 
 
 def feasible(status: SvmStatus) -> bool | None:
