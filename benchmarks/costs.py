@@ -73,7 +73,8 @@ def _row(config: RunConfig, stage: str) -> tuple[str, int, str]:
     parts = dry_run.parts(config)
     part = next(name for name in reversed(parts) if stage != "train" or not name.startswith("svm"))
     seconds = min(experiment.run(config).timings[stage] for _ in range(REPEATS))
-    return part, dry_run.size(config, part), f"{seconds / config.trials / parts[part]:.3g}"
+    times, size = parts[part]
+    return part, size, f"{seconds / config.trials / times:.3g}"
 
 
 if __name__ == "__main__":

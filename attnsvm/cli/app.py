@@ -13,15 +13,14 @@ from omegaconf import DictConfig
 
 from attnsvm.cli.columns import columns_text
 from attnsvm.cli.command_line import PACKAGED, CommandLine, check_sweep
-from attnsvm.cli.errors import SweepIncompleteError, exit_code, search_message
+from attnsvm.cli.errors import SweepIncompleteError, exit_code, user_message
 from attnsvm.cli.help import help_text
-from attnsvm.cli.memory import refuse_without_disk, this_machine
+from attnsvm.cli.memory import this_machine
 from attnsvm.cli.objective import quoted
 from attnsvm.cli.signals import stopping_with_children
 from attnsvm.cli.sweep import OWN, check_run, close_others, rerun, typed
 from attnsvm.config import ConfigError
 from attnsvm.config.compose import register, validated
-from attnsvm.config.instantiate import check_extensions
 from attnsvm.config.plugins import use_extensions
 from attnsvm.config.sources import conf_folder
 from attnsvm.config.version import __version__
@@ -63,10 +62,8 @@ def _run_cell(composed: DictConfig) -> dict[str, Any] | float | None:
         log_plan(folder.parent, {folder.name: command}, {folder.name: config})
         return {}
     from attnsvm.cli.job import perform
-    from attnsvm.record import link_latest, run_state
+    from attnsvm.record import link_latest
 
-    if not checked and not run_state(folder, verify=False).finished:
-        refuse_without_disk(config, folder)
     if not in_sweep:
         link_latest(folder, Path(hydra_config.runtime.cwd))
     state = perform(config, folder, command, in_sweep, rerun(hydra_config))
@@ -90,27 +87,25 @@ def _entry() -> None:
             raise ConfigError(f"{word}: must be without --, as in {flagged[1]}")
     line = CommandLine(words)
     if extensions := line.extensions:
-        check_extensions(extensions)
         use_extensions(extensions)
         register()
-    if words[:1] == ["cite"]:
+    if words[:1] in (["cite"], ["export"]):
         from attnsvm.sweeps.cite import citation
-
-        _print(citation(words[1:]))
-    elif words[:1] == ["export"]:
         from attnsvm.sweeps.export import export
 
-        _print(export(words[1:]))
+        text = (citation if words[0] == "cite" else export)(words[1:])
     elif line.flags.version:
-        _print(f"attnsvm {__version__}")
+        text = f"attnsvm {__version__}"
     elif line.flags.help:
-        _print(help_text(line.topics, {group: line.user_files(group) for group in PACKAGED}))
+        text = help_text(line.topics, {group: line.user_files(group) for group in PACKAGED})
     elif line.flags.columns:
-        _print(columns_text(line.topics))
+        text = columns_text(line.topics)
     else:
         line.check()
         sys.argv[1:] = quoted(line.flags_first)
-        _run_hydra()
+        return _run_hydra()
+    print(text, flush=True)  # noqa: T201
+    return None
 
 
 def _run_hydra() -> None:
@@ -121,16 +116,12 @@ def _run_hydra() -> None:
     except _Refusal as refused:
         raise ConfigError(str(refused.__cause__)) from refused.__cause__
     except Exception as error:
-        incomplete, reason = close_others(), search_message(error)
-        if incomplete and reason:
+        incomplete, reason = close_others(), user_message(error)
+        if incomplete and reason:  # as Optuna's, if no run has a number
             raise SweepIncompleteError(f"{incomplete}\n{reason}") from error
         raise
     if incomplete := close_others():
         raise SweepIncompleteError(incomplete)
-
-
-def _print(text: str) -> None:
-    print(text, flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -16,26 +16,18 @@ from attnsvm.record import columns as declared
 
 def dictionary(probes: Mapping[str, Any] = PROBES.own) -> dict[str, Sequence[declared.Column]]:
     """Return the columns of every table, and the quantities of the history, by heading."""
+    tables = declared.DECLARED
     return {
         "trials": declared.TRIAL_COLUMNS,
         "history": declared.HISTORY_COLUMNS,
-        "trials, for each further norm of svm.norms": declared.norm_columns(["<norm>"]),
-        "trials, with selection=multi | scc, for each norm": declared.DECLARED["multi"],
-        "trials, with selection=scc": declared.DECLARED["scc"],
-        "trials, with a trained linear head and selection=top": declared.DECLARED["joint"],
-        "trials, with that or model=transformer, and selection=top": declared.DECLARED["law"],
-        "columns of hypotheses": declared.hypothesis_columns(HYPOTHESES),
-        "trials, with model=transformer": declared.LAYER_COLUMNS,
-        "history, with model=transformer": declared.LAYER_KEY,
         "quantities of the history": declared.QUANTITIES,
-        "quantities of the history, for each further norm of svm.norms": declared.DECLARED["norm"],
-        "quantities of the history, with selection=multi | scc, for each norm but frobenius": (
-            declared.DECLARED["multi"][1:]
-        ),
-        "quantities of the history, with selection=scc": declared.DECLARED["scc"][:-1],
-        "quantities of the history, with a trained linear head; with model=transformer the first": (
-            declared.LAW_QUANTITIES
-        ),
+        "trials, for each further norm of svm.norms": declared.norm_columns(["<norm>"]),
+        "trials and history, with selection=multi | scc, for each norm": tables["multi"],
+        "trials and history, with selection=scc": tables["scc"],
+        "trials and history, with a trained linear head and selection=top": tables["joint"],
+        "trials and history, with that or model=transformer, and selection=top": tables["law"],
+        "columns of hypotheses": declared.hypothesis_columns(HYPOTHESES),
+        "trials, with model=transformer; the first two in the history": declared.LAYER_COLUMNS,
         "columns and quantities of probes": declared.probe_columns(probe_quantities(probes)),
         "runs": declared.RUN_COLUMNS,
     }
@@ -43,7 +35,8 @@ def dictionary(probes: Mapping[str, Any] = PROBES.own) -> dict[str, Sequence[dec
 
 def columns_text(words: Sequence[str] = ()) -> str:
     """Return the dictionary for a terminal; of columns whose name or meaning has all `words`."""
-    lines = list[str]()
+    head = "Columns of all tables: name, meaning (unit; allowed values; the stage that fills it)."
+    lines = wrapped(head)
     for heading, columns in dictionary(PROBES).items():
         texts = ((c, f"{c.name} {c.meaning}".lower()) for c in columns)
         chosen = [c for c, text in texts if all(word.lower() in text for word in words)]
@@ -51,21 +44,13 @@ def columns_text(words: Sequence[str] = ()) -> str:
         for c in chosen:
             about = f"{c.meaning} ({c.unit}; {c.range}; {c.stage})"
             lines += [f"  {c.name}", *wrapped(about, "    ", "    ")]
-    if not lines:
-        raise ConfigError(
-            f"--columns {' '.join(words)}: must be in the name or meaning of a column"
-        )
-    lines += ["", "stages"] if not words else []
-    lines += [f"  {name}  {meaning}" for name, meaning in declared.STAGES.items() if not words]
-    head = "Columns of all tables: name, meaning (unit; allowed values; the stage that fills it)."
-    return "\n".join(
-        [
-            *wrapped(head),
-            *lines,
-            "",
-            *wrapped("Fields of the config are columns too: attnsvm --help GROUP=OPTION"),
-        ]
-    )
+    if lines == wrapped(head):
+        must = "must be in the name or meaning of a column"
+        raise ConfigError(f"--columns {' '.join(words)}: {must}")
+    if not words:
+        lines += ["", "stages", *(f"  {name}  {m}" for name, m in declared.STAGES.items())]
+    end = "Fields of the config are columns too: attnsvm --help GROUP=OPTION"
+    return "\n".join([*lines, "", end])
 
 
 def columns_page() -> str:

@@ -128,8 +128,9 @@ class CommandLine:
                     must = f"must be one file, is {', '.join(map(str, listed))}"
                     raise ConfigError(f"{group}={name}: {must}")
                 for path in files:
-                    lines = path.read_text(errors="replace").replace(" ", "").splitlines()
-                    if "#@package_global_" not in lines:
+                    if not re.search(
+                        "^# *@package +_global_", path.read_text(errors="replace"), re.M
+                    ):
                         raise ConfigError(f"{path}: its first line must be `# @package _global_`")
                 if group == "experiment" and not self.folders and not declared_modules("conf"):
                     must = f"must be a file DIR/experiment/{name}.yaml, with --config-dir DIR"

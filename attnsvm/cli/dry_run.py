@@ -1,11 +1,10 @@
 """`dry_run=true`: list the runs and estimate their time from measured costs; nothing is run."""
 
 import logging
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -31,18 +30,18 @@ def log_plan(
 
     `cells` and `configs` are the overrides and the config of each run, by the name of its folder.
     """
-    names = names_on_record(folder, configs)
-    states = {name: run_state(folder / names[name]).state for name in cells}
+    names, pending = names_on_record(folder, configs), []
     for name, overrides in cells.items():
-        log.info("%-11s %s  %s", states[name], names[name], " ".join(overrides))
-    pending = [configs[name] for name, state in states.items() if state not in KEPT]
+        state = run_state(folder / names[name]).state
+        log.info("%-11s %s  %s", state, names[name], " ".join(overrides))
+        pending += [configs[name]] if state not in KEPT else []
     log.info("%d runs, %d of them pending", len(cells), len(pending))
-    needed: defaultdict[str, float] = defaultdict(float)  # seconds of each part
+    needed: dict[str, float] = {}  # seconds of each part
     missing: Counter[str] = Counter()
     for config in pending:
         try:
             for part, spent in seconds(config).items():
-                needed[part] += spent
+                needed[part] = needed.get(part, 0) + spent
         except UnmeasuredError as error:
             missing[str(error)] += 1
     if needed:
@@ -62,61 +61,46 @@ class UnmeasuredError(LookupError):
     """The cost of a part of a run is not in the table."""
 
 
-def floats(config: RunConfig) -> int:
-    """Return the number of floats of an instance's tokens; 0 if only the data file gives it."""
-    n, T, d = (int(getattr(config.data, key, 0)) for key in "nTd")
-    return n * (T or int(getattr(config.data, "K", 0))) * d
-
-
 def seconds(config: RunConfig) -> dict[str, float]:
     """Return the estimated seconds of each part of a run, probes apart.
 
     The cost of a part is a power law in its size, through the two sizes that were measured around
     it, or through the last two beyond them. UnmeasuredError names what is not in the table.
     """
-    names, seconds = option_names(config), {}
-    if names["model"] not in MODELS:
-        raise UnmeasuredError(f"model={names['model']}")
-    if config.selection.until_accepted:
-        raise UnmeasuredError("selection.until_accepted=True")
-    if not floats(config):
-        raise UnmeasuredError(f"data={names['data']}")
-    for part, times in parts(config).items():
+    from scipy.interpolate import interp1d
+
+    needed = {}
+    for part, (times, size) in parts(config).items():
         if part not in costs():
             raise UnmeasuredError(part)
-        sizes, costs_of_sizes = np.log(costs()[part]).T
-        at = np.log(size(config, part))
-        k = min(max(int(np.searchsorted(sizes, at)), 1), len(sizes) - 1)
-        line = np.polyfit(sizes[k - 1 : k + 1], costs_of_sizes[k - 1 : k + 1], 1)
-        seconds[part] = config.trials * times * float(np.exp(np.polyval(line, at)))
-    return seconds
+        law = interp1d(*np.log(costs()[part]).T, fill_value="extrapolate")
+        needed[part] = config.trials * times * float(np.exp(law(np.log(size))))
+    return needed
 
 
-def size(config: RunConfig, part: str) -> int:
-    """Return the size of an instance on which the cost of a part hangs.
+def parts(config: RunConfig) -> dict[str, tuple[int, int]]:
+    """Return the parts of a run by their name in the table: how often, and of which size.
 
-    It is the number of floats of its tokens. For the published method it is n (T - 1) d^4, the work
-    of A^T A for a dense matrix A with a row of d^2 numbers for each constraint.
+    What the costs do not tell is a part of its own, which the table lacks. The size is the number
+    of floats of an instance's tokens. For the published method it is n (T - 1) d^4, the work of
+    A^T A for a dense matrix A with a row of d^2 numbers for each constraint.
     """
-    numbers = floats(config)
-    if not part.startswith(PUBLISHED):
-        return numbers
-    data: Any = config.data
-    n, d = int(data.n), int(data.d)
-    return max(numbers - n * d, d) * d**3
-
-
-def parts(config: RunConfig) -> dict[str, int]:
-    """Return the parts of a run, as the table names them, and how often an instance has each."""
-    names, optimizer = option_names(config), vars(config.optimizer)
-    counts: dict[str, int] = {}
-    if config.selection.tokens != "optimal":
-        words = [names["parameterization"], names["optimizer"], _kind(optimizer.get("norm", ""))]
-        counts[MODELS[names["model"]] + " ".join(words).strip()] = optimizer.get("steps", 1)
-    counts |= {f"svm {_kind(norm)}": 1 for norm in config.svm.norms}
+    names, data, optimizer = option_names(config), config.data, vars(config.optimizer)
+    n, T, d = (int(getattr(data, key, 0)) for key in "nTd")
+    size = n * (T or int(getattr(data, "K", 0))) * d
+    if names["model"] not in MODELS:
+        return {f"model={names['model']}": (1, size)}
+    if config.selection.until_accepted or not size:  # only the data file gives it
+        return {"selection.until_accepted=True" if size else f"data={names['data']}": (1, size)}
+    counts = {f"svm {_kind(norm)}": (1, size) for norm in config.svm.norms}
     if config.svm.published:
-        counts |= {f"{PUBLISHED} {norm}": 1 for norm in config.svm.norms}
-    return counts
+        work = max(size - n * d, d) * d**3
+        counts |= {f"{PUBLISHED} {norm}": (1, work) for norm in config.svm.norms}
+    if config.selection.tokens == "optimal":
+        return counts
+    words = [names["parameterization"], names["optimizer"], _kind(optimizer.get("norm", ""))]
+    training = MODELS[names["model"]] + " ".join(words).strip()
+    return {training: (optimizer.get("steps", 1), size), **counts}
 
 
 def _kind(norm: str) -> str:
@@ -126,7 +110,7 @@ def _kind(norm: str) -> str:
 
 @cache
 def costs() -> dict[str, list[tuple[float, float]]]:
-    """Return the measured (`size` of an instance, seconds) of every part, in growing size.
+    """Return the measured (size of an instance, seconds) of every part, in growing size.
 
     A part is a step of training, or the SVM in a norm. `python -m benchmarks.costs` measures them.
     """

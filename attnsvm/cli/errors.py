@@ -2,7 +2,6 @@
 
 import argparse
 import logging
-import re
 import signal
 import sys
 import traceback
@@ -13,19 +12,16 @@ from typing import Any
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf.errors import (
-    ConfigAttributeError,
-    ConfigKeyError,
     InterpolationResolutionError,
     OmegaConfBaseException,
     ValidationError,
 )
 
 from attnsvm.config import ConfigError
-from attnsvm.config.fields import ListOf, refusal
+from attnsvm.config.fields import refusal
 from attnsvm.config.instantiate import unknown_field
 from attnsvm.config.names import did_you_mean
 from attnsvm.config.run import ALL_GROUPS
-from attnsvm.config.words import MEANINGS
 from attnsvm.display.pace import cleared
 from attnsvm.record import CorruptRecordError, HeldError
 
@@ -47,9 +43,6 @@ PACKAGES = {
     "hydra/hydra_logging": {"colorlog": "'attnsvm[colorlog]'"},
 }
 """Group of Hydra's own section -> option -> what pip installs it by."""
-
-SUBMITIT_REFUSAL = "hydra/launcher=submitit_slurm: must be slurm_cpu | slurm_gpu"
-"""Submitit's own launcher waits for a lost job forever."""
 
 FLAGS = (
     "--help -h",
@@ -125,91 +118,44 @@ def user_message(error: BaseException) -> str | None:
         if (below := chain[-1].__cause__ or chain[-1].__context__) is None:
             break
         chain.append(below)
-    rules = (
-        _own_message,
-        _schema_message,
-        _missing_message,
-        _hydra_message,
-        _os_message,
-        search_message,
-        _foreign_message,
-    )
-    messages = (rule(link) for rule in rules for link in chain)
-    return next((message for message in messages if message is not None), None)
+    messages = (rule(e) for kinds, rule in RULES for e in chain if isinstance(e, kinds))
+    return next((message for message in messages if message), None)
 
 
-def absent_field(error: BaseException) -> str | None:
-    """Return the field that is not in the config, if it was set and `error` says so."""
-    absent = ConfigAttributeError | ConfigKeyError
-    links = (link for link in (error, error.__cause__) if isinstance(link, absent))
-    return next((str(link.full_key) for link in links), None)
-
-
-def _own_message(error: BaseException) -> str | None:
-    if isinstance(error, argparse.ArgumentError):
-        return f"{error}; see attnsvm --help"
-    mine = isinstance(error, ConfigError | SweepIncompleteError | HeldError | CorruptRecordError)
-    return str(error) if mine else None
-
-
-def _schema_message(error: BaseException) -> str | None:
-    if not isinstance(error, OmegaConfBaseException) or error.object_type is None:
+def _of_a_field(error: Any) -> str | None:
+    """Return what OmegaConf says of a field, in the words of its schema."""
+    if error.object_type is None:
         return None
     known = getattr(error.object_type, "__dataclass_fields__", {})
     field, reason = str(error.full_key), str(error.msg).splitlines()[0]
     name = field.rpartition(".")[2]
-    is_reference = isinstance(error, InterpolationResolutionError) and error.value is None
-    if known and name not in known and not is_reference:
-        return f"{field}: {unknown_field(name, error.object_type)}"
-    is_value = isinstance(error, ValidationError) and name in known and not is_reference
+    if known and not (isinstance(error, InterpolationResolutionError) and error.value is None):
+        if name not in known:
+            unknown = unknown_field(name, error.object_type)
+            if " has it" in unknown and {"-m", "--multirun"} & {*sys.argv}:
+                unknown += f"; of a grid {field}=choice(VALUE), with hydra.sweeper.invalid=skip"
+            return f"{field}: {unknown}"
+        if isinstance(error, ValidationError) and "expected one of" not in reason:
+            return refusal(known[name], error.value, field)
     if reason.endswith("is not in struct"):  # a dictionary of Hydra's own section
         return f"{field}: is not there; +{field}=VALUE adds it"
-    if not is_value or "expected one of" in reason:  # of Hydra's own section
-        return f"{field}: {reason}"
-    message = refusal(known[name], error.value, field)
-    lists = isinstance(known[name].metadata.get("allowed"), ListOf) and isinstance(error.value, str)
-    return f"{message}; in brackets, as in [{error.value}]" if lists else message
+    return f"{field}: {reason}"
 
 
-def _unreadable(word: str) -> str:
+def _unreadable(error: Any) -> str:
     """Return what is wrong with a word of the command line that Hydra cannot read."""
-    if "=" not in word:
-        meant = did_you_mean(word, WORDS)
-        return f"{word}: {meant}must be FIELD=VALUE without spaces around =, as in data.d=4"
-    for opening, closing in ("[]", "{}", "()"):
-        if word.count(opening) > word.count(closing):
-            return f"{word}: must have a closing {closing}, and no spaces unless it is in quotes"
-    quoted = '="'.join(word.split("=", 1)) + '"'
-    return f"{word}: must be in quotes if it has other signs than ,.:-_, as in '{quoted}'"
+    word = error.override
+    meant = did_you_mean(word, WORDS) if "=" not in word else ""
+    must = "must be FIELD=VALUE, in quotes if VALUE has spaces or other signs than ,.:-_"
+    return f"{word}: {meant}{must}; brackets must be closed"
 
 
-def _hydra_message(error: BaseException) -> str | None:
-    misused = isinstance(error, ValueError) and str(error).startswith("Config group override")
-    if not isinstance(error, HydraException) and not misused:
-        return None
-    if isinstance(error, OverrideParseException):
-        return _unreadable(error.override)
-    text = str(error).partition("\nConfig search path:")[0].strip()
-    if located := re.fullmatch(r"(.*), set env var .*\nfull_key: (.*)", text):
-        must = "must be a class that can be imported; PYTHONPATH=FOLDER adds FOLDER"
-        return f"{located[2]}: {located[1]}; {must}"
-    if several := re.match(r"Ambiguous value for argument '(.*)'", text):
-        must = "must be one value, or in brackets for a list"
-        return f"{several[1]}: {must}; attnsvm -m FIELD=A,B runs each of them"
-    return text
-
-
-def _missing_message(error: BaseException) -> str | None:
+def _missing(error: Any) -> str | None:
     """Return what to type for an option that does not exist, is broken, or is not installed."""
-    if not isinstance(error, MissingConfigException) or not error.missing_cfg_file:
-        return None
-    group, _, option = error.missing_cfg_file.rpartition("/")
-    ours = ALL_GROUPS.get(group)
+    group, _, option = str(error.missing_cfg_file or "").rpartition("/")
+    ours, packages = ALL_GROUPS.get(group), PACKAGES.get(group, {})
     if ours is not None and (group == "probe" or option in ours.broken()):
         return ours.refusal(option)
-    if option == "submitit_slurm" and f"{group}={option}" in sys.argv:
-        return SUBMITIT_REFUSAL
-    packages = PACKAGES.get(group, {})
     if package := packages.get(option):
         typed = [word for word in sys.argv[1:] if word.startswith(f"{group}=")]
         what = typed[-1] if typed else f"{group}={option}"
@@ -222,17 +168,11 @@ def _missing_message(error: BaseException) -> str | None:
     return f"{group}={option}: {meant}must be {' | '.join([*known, *more])}"
 
 
-def search_message(error: BaseException) -> str | None:
-    """Return why a search ended without a result, None if `error` is another one."""
-    meaning = MEANINGS["search"].get(str(error))
-    return f"the search has no result: {meaning}; the log says why" if meaning else None
-
-
 FOREIGN = ("hydra", "omegaconf", "submitit", "joblib", "optuna")
 """Packages, besides the plug-ins hydra_plugins.hydra_..., whose errors are about what was typed."""
 
 
-def _foreign_message(error: BaseException) -> str | None:
+def _foreign(error: BaseException) -> str | None:
     """Return the message of an error that Hydra, a launcher or a sweeper raised."""
     modules = [str(frame.f_globals.get("__name__")) for frame, _ in walk_tb(error.__traceback__)]
     others = [name for name in modules if name.partition(".")[0] not in sys.stdlib_module_names]
@@ -243,8 +183,23 @@ def _foreign_message(error: BaseException) -> str | None:
     return f"{type(error).__name__}: {lines}; HYDRA_FULL_ERROR=1 in front of the command says where"
 
 
-def _os_message(error: BaseException) -> str | None:
-    if not isinstance(error, OSError):
-        return None
+def _of_the_system(error: Any) -> str:
     place = error.filename2 or error.filename or "file system"
     return f"{place}: {error.strerror}" if error.strerror else str(error)
+
+
+RULES: tuple[tuple[Any, Callable[[Any], str | None]], ...] = (
+    ((ConfigError, SweepIncompleteError, HeldError, CorruptRecordError), str),
+    (argparse.ArgumentError, lambda error: f"{error}; see attnsvm --help"),
+    (OmegaConfBaseException, _of_a_field),
+    (MissingConfigException, _missing),
+    (OverrideParseException, _unreadable),
+    (
+        HydraException,
+        lambda error: " ".join(str(error).partition("\nConfig search path:")[0].split()),
+    ),
+    (OSError, _of_the_system),
+    (Exception, _foreign),
+)
+"""Kinds of errors, and what is said of them; the first rule that says something about any error of
+the chain counts."""

@@ -24,79 +24,56 @@ WIDTH = 80
 """Largest number of characters of a line."""
 
 
-def help_text(
-    topics: Iterable[str] = (),
-    user_files: Mapping[str, Mapping[str, Sequence[Path]]] | None = None,
-) -> str:
+Files = Mapping[str, Mapping[str, Sequence[Path]]]
+"""Group -> name -> files of sweeps and experiments that are not attnsvm's."""
+
+
+def help_text(topics: Iterable[str] = (), user_files: Files | None = None) -> str:
     """Return what the words of a command after `--help` are about; one screen without any.
 
-    A topic is a group, an option as `GROUP=OPTION`, a field, or `run`. `user_files` are those of
-    sweeps and experiments that are not attnsvm's, by group and name. ConfigError for another topic.
+    A topic is a group, an option as `GROUP=OPTION`, a field, or `run`. ConfigError for another one.
     """
-    others = user_files or {}
-    return "\n".join(_of_files(topic, others) or _topic(topic) for topic in topics) or _screen(
-        others
-    )
+    files = user_files or {}
+    return "\n".join(_topic(topic, files) for topic in topics) or _screen(files)
 
 
 def wrapped(text: str, begin: str = "", indent: str = "") -> list[str]:
     """Return the lines of a text: after `begin` the first, after `indent` the others."""
-    return textwrap.wrap(
-        text,
-        WIDTH,
-        initial_indent=begin,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    breaks: Any = {"break_long_words": False, "break_on_hyphens": False}
+    return textwrap.wrap(text, WIDTH, initial_indent=begin, subsequent_indent=indent, **breaks)
 
 
-def _screen(user_files: Mapping[str, Mapping[str, Sequence[Path]]]) -> str:
+def _screen(files: Files) -> str:
     defaults: Any = OmegaConf.load(conf_folder() / "config.yaml").defaults
     chosen: Any = OmegaConf.merge(*filter(OmegaConf.is_dict, defaults))
-    listed = {group: options_of(group) for group in (*GROUPS, *SECTIONS)}
-    for group, names in listed.items():
-        others = [name for name in names if name != chosen[group]]
-        listed[group] = [f"[{chosen[group]}]", *others]
+    listed = {
+        group: [
+            f"[{chosen[group]}]",
+            *(name for name in options_of(group) if name != chosen[group]),
+        ]
+        for group in (*GROUPS, *SECTIONS)
+    }
     listed["probe"] = [f"[{', '.join(ALL_GROUPS['probe'])}]"]
     listed["sweep"] = [f"{len(experiments())} experiments, listed by attnsvm --help sweep"]
     lines = [Path(__file__).with_suffix(".txt").read_text()]
     for group, names in listed.items():
         lines += wrapped(" | ".join(names), f"  {group + '=':17}", " " * 19)
-    for group in user_files:
-        lines += [f"  {line}" for line in _listed(group, user_files)]
+    lines += [f"  {line}" for group in files for line in _listed(group, files)]
     broken = (message for options in ALL_GROUPS.values() for message in options.broken().values())
     return "\n".join([*lines, *(f"  cannot be used: {message}" for message in broken), ""])
 
 
-def _listed(group: str, user_files: Mapping[str, Mapping[str, Sequence[Path]]]) -> list[str]:
-    of_names = user_files.get(group, {}).items()
-    return [f"{group}={name}  {' '.join(map(str, files))}" for name, files in of_names]
+def _listed(group: str, files: Files) -> list[str]:
+    """Return a line for each of the user's files of a group."""
+    of_names = files.get(group, {}).items()
+    return [f"{group}={name}  {' '.join(map(str, paths))}" for name, paths in of_names]
 
 
-def _of_files(topic: str, user_files: Mapping[str, Mapping[str, Sequence[Path]]]) -> str:
-    """Return what the user's files are about a topic; "" if it is none of theirs."""
+def _topic(topic: str, files: Files) -> str:
     group, _, name = topic.partition("=")
-    if files := user_files.get(group, {}).get(name):
-        return "\n".join(path.read_text(errors="replace") for path in files)
-    listed = _listed(group, user_files)
-    if group == "sweep" and listed and not name:
-        return "\n".join([_topic(group), *listed])
-    if group != "experiment":
-        return ""
-    if name:
-        of_folder = f"must be a file DIR/experiment/{name}.yaml, with --config-dir DIR"
-        known = [*user_files.get(group, {})]
-        raise ConfigError(f"{topic}: {must_be_one_of(name, known) if known else of_folder}")
-    meaning = "experiment=NAME, with --config-dir DIR: a file of yours, DIR/experiment/NAME.yaml"
-    return "\n".join([*wrapped(meaning), *listed])
-
-
-def _topic(topic: str) -> str:
-    group, _, name = topic.partition("=")
+    known = (*ALL_GROUPS, *SECTIONS, "sweep", "experiment")
     if topic == "run":
         return "\n".join(field_lines(RunConfig))
-    known = (*ALL_GROUPS, *SECTIONS, "sweep")
     if topic.startswith("hydra"):
         section = ".".join(group.replace("/", ".").split(".")[:2])
         must = f"is in Hydra's own section: attnsvm --cfg hydra --package {section} shows it"
@@ -104,20 +81,24 @@ def _topic(topic: str) -> str:
     if group not in known:
         if text := _fields(group):
             return text
-        fields = [f.name for *_, f in declared_fields()]
-        meant = did_you_mean(group, ["run", "experiment", *known, *fields])
-        must = f"must be run | {' | '.join(known)} | experiment, GROUP=OPTION, or a field"
+        meant = did_you_mean(group, ["run", *known, *(f.name for *_, f in declared_fields())])
+        must = f"must be run | {' | '.join(known)}, GROUP=OPTION, or a field"
         raise ConfigError(f"--help {topic}: {meant}{must}")
-    names = options_of(group)
-    if not name:
-        lines = list[str]()
-        for option in names:
-            begin = f"{group}={option:22} "
-            lines += wrapped(_about(group, option)[0], begin, " " * len(begin))
-        return "\n".join(lines)
-    if name not in names:
-        raise ConfigError(f"{topic}: {must_be_one_of(name, names)}")
-    return option_text(group, name)
+    names, others = options_of(group), files.get(group, {})
+    if name in others:
+        return "\n".join(path.read_text(errors="replace") for path in others[name])
+    if name in names:
+        return option_text(group, name)
+    if name:
+        raise ConfigError(f"{topic}: {must_be_one_of(name, [*names, *others] or [OF_USER])}")
+    lines = [f"{group}=NAME: {OF_USER}"] if group == "experiment" else []
+    for option in names:
+        begin = f"{group}={option:22} "
+        lines += wrapped(_about(group, option)[0], begin, " " * len(begin))
+    return "\n".join([*lines, *_listed(group, files)])
+
+
+OF_USER = "a file of yours, DIR/experiment/NAME.yaml, with --config-dir DIR"
 
 
 def _fields(name: str) -> str:

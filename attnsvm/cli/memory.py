@@ -1,13 +1,11 @@
 """Sizes that cannot be run: refused before any work, from the config alone.
 
 All estimates are lower bounds: what a run holds at the same time at least, for one instance. Runs
-of many instances are computed in parts, so `trials` costs disk space and little memory.
+of many instances are computed in parts, so `trials` costs little memory.
 """
 
-import shutil
 from collections.abc import Mapping
 from operator import attrgetter
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from attnsvm.config import ConfigError, RunConfig
@@ -22,9 +20,6 @@ ARRAYS = 4
 
 SNAPSHOT = 200
 """Bytes of a snapshot besides its arrays: its place in the grid, and its rows of the history."""
-
-Needs = dict[tuple[str, ...], int]
-"""Fields that set a size -> bytes."""
 
 
 class Machine(NamedTuple):
@@ -53,54 +48,32 @@ def job_machine(launcher: Mapping[Any, Any]) -> Machine | None:
 
 def refuse_without_memory(config: RunConfig, machine: Machine | None) -> None:
     """Raise ConfigError if an instance needs more memory than there is (None: not known)."""
-    if machine is not None:
-        needs = memory_needed(config)
-        has = f"of memory, and {machine.owner} has"
-        _compare(config, "an instance", needs, machine.memory, has)
-
-
-def refuse_without_disk(config: RunConfig, folder: Path) -> None:
-    """Raise ConfigError if a run in `folder`, or below it, needs more disk space than is free."""
-    folder = folder.absolute()
-    existing = next(path for path in (folder, *folder.parents) if path.is_dir())
-    free, has = shutil.disk_usage(existing).free, f"of disk space, and {existing} has"
-    _compare(config, "a run", disk_needed(config), free, has)
-
-
-def _compare(config: RunConfig, what: str, needs: Needs, limit: int, has: str) -> None:
-    if (needed := sum(needs.values())) > limit:
+    needs = memory_needed(config) if machine else {}
+    if machine and (needed := sum(needs.values())) > machine.memory:
         fields = max(needs, key=lambda fields: needs[fields])
         sizes = ", ".join(f"{name}={attrgetter(name)(config)}" for name in fields)
-        message = f"{what} needs at least {byte_size(needed)} {has} {byte_size(limit)}"
-        raise ConfigError(f"{sizes}: {message}; must be smaller")
+        least = f"an instance needs at least {byte_size(needed)} of memory"
+        has = f"{machine.owner} has {byte_size(machine.memory)}"
+        raise ConfigError(f"{sizes}: {least}, and {has}; must be smaller")
 
 
-def memory_needed(config: RunConfig) -> Needs:
+def memory_needed(config: RunConfig) -> dict[tuple[str, ...], int]:
     """Return the bytes of memory that an instance needs at least, by the fields that set them."""
     n, T, d = (int(getattr(config.data, name, 1)) for name in "nTd")  # 1: the source knows them
     d = getattr(config.data, "dimension", d)
     n = n * T if hasattr(config.model, "causal") else n  # every token is a query
-    needs: Needs = {("data.n", "data.T", "data.d"): FLOAT * ARRAYS * (n * T * d + d * d)}
-    needs["trials",] = FLOAT * config.trials
-    if (width := getattr(config.head, "width", None)) is not None:
-        needs["head.width", "data.d"] = FLOAT * width * (d + n * T)
+    width = getattr(config.head, "width", 0)
+    needs = {
+        ("data.n", "data.T", "data.d"): FLOAT * ARRAYS * (n * T * d + d * d),
+        ("trials",): FLOAT * config.trials,
+        ("head.width", "data.d"): FLOAT * width * (d + n * T),
+    }
     if config.selection.tokens != "optimal":
         held = SNAPSHOT + FLOAT * (d * d + n * T)
         grid = hasattr(config.optimizer, "record")
         fields = ("optimizer.steps", "optimizer.record_every", "data.d") if grid else ("data.d",)
         needs[fields] = snapshots(config) * held * one_layer_problems(vars(config.model))
     return needs
-
-
-def disk_needed(config: RunConfig) -> Needs:
-    """Return the bytes on disk that a run needs at least: trained weights do not compress.
-
-    SVM solutions may be absent (NaN), and several tokens are recorded for accepted instances only.
-    """
-    d = getattr(config.data, "dimension", getattr(config.data, "d", 1))
-    matrices = 1 + (snapshots(config) if config.keep_path else 0)
-    matrices *= one_layer_problems(vars(config.model)) if config.selection.tokens == "top" else 0
-    return {("trials", "data.d"): FLOAT * config.trials * matrices * d * d}
 
 
 def snapshots(config: RunConfig) -> int:

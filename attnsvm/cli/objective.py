@@ -47,21 +47,15 @@ class Objective:
         if match is None or (match[1] != "share" and match[3] is not None):
             raise ConfigError(f"objective={text}: must be {FORMS}")
         function, column, word = match.groups()
-        columns = (*TRIAL_COLUMNS, *norm_columns(norms))
-        numbers = [c.name for c in columns if c.dtype != "str"]
-        known: list[tuple[str, Iterable[str], str]]
-        if function == "share":
-            of_column = WORDS.get(column, ())
-            known = [
-                (column, WORDS, f"share({column}=...)"),
-                (word, of_column, f"share({column}=WORD)"),
-            ]
-        else:
-            known = [(column, [*numbers, *probe_quantities(probes or {})], f"{function}(COLUMN)")]
-        for name, names, place in known:
+        numbers = [c.name for c in (*TRIAL_COLUMNS, *norm_columns(norms)) if c.dtype != "str"]
+        known = [*numbers, *probe_quantities(probes or {})] if function != "share" else [*WORDS]
+        checks = [(column, known, f"{function}(COLUMN{'=...' if function == 'share' else ''})")]
+        if column in WORDS and function == "share":
+            checks.append((str(word), [*WORDS[column]], f"share({column}=WORD)"))
+        for name, names, place in checks:
             if name not in names:
-                must = f"in {place} {must_be_one_of(str(name), names)}"
-                raise ConfigError(f"objective={text}: {name}: {must}")
+                must = must_be_one_of(name, names)
+                raise ConfigError(f"objective={text}: {name}: in {place} {must}")
         return cls(text, function, column, word)
 
     def value(self, trials: pd.DataFrame) -> tuple[float | None, str]:
@@ -86,12 +80,10 @@ class Objective:
         if not run.finished:
             log.warning("%s is undefined: the run is %s", name, run.state)
             return None
-        trials = StoredRun(folder, run.run).tables()[0].to_pandas()
-        number, counted = self.value(trials)
+        number, counted = self.value(StoredRun(folder, run.run).tables()[0].to_pandas())
         if number is None:
-            counts = [f"{n} {status}" for status, n in trials["status"].value_counts().items()]
-            message = f"{name} is undefined ({counted}: {', '.join(counts)})"
-            log.warning("%s", one_line(message))
+            counts = ", ".join(f"{n} {status}" for status, n in run.run["statuses"].items())
+            log.warning("%s", one_line(f"{name} is undefined ({counted}: {counts})"))
         else:
             outcome.info("%s = %.6g (%s)", name, number, counted)
         return number

@@ -21,7 +21,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from attnsvm import record
 from attnsvm.cli.command_line import CommandLine
-from attnsvm.cli.errors import SUBMITIT_REFUSAL, exit_code, outcome
+from attnsvm.cli.errors import exit_code, outcome
 from attnsvm.cli.memory import Machine, refuse_without_memory
 from attnsvm.cli.objective import Objective, objective_of
 from attnsvm.cli.signals import follow_by_joblib
@@ -43,9 +43,6 @@ RUN_FOLDER = "${run_name:}"
 
 FAILURES_LISTED = 20
 """Largest number of runs without a record, or of skipped cells, that the summary lists."""
-
-STALE = "stale"
-"""The state of records that `hydra.sweeper.rerun` names to be made again."""
 
 ADHOC = Path("multirun/adhoc")
 """The folder in conf/config.yaml; each plan without a name gets a folder of its own beside it."""
@@ -83,20 +80,18 @@ def _adhoc(digest: str) -> Path:
 
 def rerun(config: Any) -> bool:
     """Return whether Hydra's section asks for stale records to be made again."""
-    asked = OmegaConf.select(config, "sweeper.rerun")
-    if asked not in (None, STALE):
-        raise ConfigError(f"hydra.sweeper.rerun={asked}: must be {STALE} | null")
-    return asked == STALE
+    state = OmegaConf.select(config, "sweeper.rerun")
+    if state not in (None, "stale"):
+        raise ConfigError(f"hydra.sweeper.rerun={state}: must be stale | null")
+    return state is not None
 
 
 def check_subdir(config: DictConfig) -> None:
     """Raise ConfigError unless a run's folder in that of a sweep is named by its identity."""
     sweep: Any = OmegaConf.to_container(config.hydra.sweep, resolve=False)
     if (subdir := sweep["subdir"]) != RUN_FOLDER:
-        raise ConfigError(
-            f"hydra.sweep.subdir={subdir}: must be {RUN_FOLDER}, the run's identity; set the "
-            f"sweep's folder with hydra.sweep.dir"
-        )
+        must = f"must be {RUN_FOLDER}, the run's identity; hydra.sweep.dir is the sweep's folder"
+        raise ConfigError(f"hydra.sweep.subdir={subdir}: {must}")
 
 
 def check_run(config: RunConfig, hydra: Any, machine: Machine | None) -> Objective | None:
@@ -123,44 +118,37 @@ def close_sweep(folder: Path, cells: Collection[str], complete: Sequence[str] = 
     from attnsvm.sweeps.conclusion import conclusion
     from attnsvm.sweeps.report import write_report
 
-    by_name: dict[Any, Any] = {}
+    planned: dict[Any, Any] = {}
     failed: Sequence[str] = ()
     try:
         frames = read_sweep(folder)
     except FileNotFoundError as error:  # someone removed the records meanwhile
         log.error("no report: %s", error)
     else:
+        runs = frames.runs[frames.runs["state"] != "skipped"].to_dict("records")
+        planned = {row["run"]: record.RunState(row["state"], row["reason"]) for row in runs}
         files = write_report(frames, CommandLine(sys.argv[1:]).folders)
-        written = files.kept or f"report: {files.html}, figures and tables beside it"
-        skipped = len(frames.incomplete) - len(frames.unfinished)
-        counted = f"{skipped} cells that cannot be were skipped; the report lists them"
-        lines = [
-            *conclusion(frames),
-            *filter(None, [frames.versions, skipped and counted]),
-            written,
-        ]
+        failed = files.failed
+        lines = [*conclusion(frames), *filter(None, [frames.versions])]
+        if skipped := len(frames.incomplete) - len(frames.unfinished):
+            lines.append(f"{skipped} cells that cannot be were skipped; the report lists them")
+        lines.append(files.kept or f"report: {files.html}, figures and tables beside it")
         outcome.info("%s\n%s", folder, "\n".join(lines))
-        planned = frames.runs[frames.runs["state"] != "skipped"]
-        by_name, failed = {row["run"]: row for row in planned.to_dict("records")}, files.failed
-    same_plan = by_name.keys() == set(cells)
-    if not same_plan:
+    if planned.keys() != set(cells):
         log.warning("%s: the plan, and so the report, is not that of this command", folder)
-    rows = {name: by_name.get(name) or vars(record.run_state(folder / name)) for name in cells}
-    missing = {name: row for name, row in rows.items() if row["state"] not in complete}
-    lines = [
-        f"  {row['state']} {name}: {row['reason']} ({row.get('place') or '-'})"
-        for name, row in missing.items()
-    ]
-    lines = [*lines[:FAILURES_LISTED], *(f"  not drawn {failure}" for failure in failed)]
-    if not lines:
+    states = {name: planned.get(name) or record.run_state(folder / name) for name in cells}
+    missing = {name: now for name, now in states.items() if now.state not in complete}
+    if not missing and not failed:
         return ""
-    states = Counter(str(row["state"]) for row in missing.values())
-    counts = ", ".join(f"{n} {state}" for state, n in states.most_common())
-    summary = [f"{counts} of {len(rows)} runs" if missing else "all runs are done"]
-    summary += ["the report lists all of them"] if missing and same_plan else []
-    summary += [f"{state}: {MEANINGS['next'][state]}" for state in states if state in record.KEPT]
-    if states.keys() - set(record.KEPT):
+    counted = Counter(now.state for now in missing.values())
+    counts = ", ".join(f"{n} {state}" for state, n in counted.most_common())
+    summary = [f"{counts} of {len(cells)} runs; the report lists all of them"] if missing else []
+    summary += [f"{state}: {MEANINGS['next'][state]}" for state in counted if state in record.KEPT]
+    if counted.keys() - set(record.KEPT):
         summary.append("run the same command again to resume")
+    lines = [f"  {now.state} {name}: {now.reason}" for name, now in missing.items()]
+    lines = [*lines[:FAILURES_LISTED], *(f"  not drawn {failure}" for failure in failed)]
+    summary = summary or ["all runs are done"]
     return "\n".join([f"{folder}: {'; '.join(summary)}", *map(record.one_line, lines)])
 
 
@@ -175,18 +163,13 @@ class OtherSweeper(Callback):
         _refusing(_begin_run, config)
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Refuse what cannot be run, and give the sweep a folder: one for each search space.
-
-        A refusal is SystemExit: Hydra makes warnings of other errors in a callback.
-        """
-        launcher = config.hydra.launcher._target_
-        if launcher == JOBLIB:
+        """Refuse what cannot be run, and give the sweep a folder: one for each search space."""
+        if config.hydra.launcher._target_ == JOBLIB:
             follow_by_joblib()
-        _refusing(_refuse_launcher, launcher)
+        _refusing(_refuse, config)
         if config.hydra.sweeper._target_ == OWN:
             return
         folder = sweep_folder(config, lambda: _space_digest(config))
-        _refusing(_refuse, config)
         config.hydra.sweep.dir = str(folder)
         config.hydra.overrides.hydra.append(f"hydra.sweep.dir={folder}")  # jobs are composed anew
         folder.mkdir(parents=True, exist_ok=True)
@@ -200,16 +183,10 @@ class OtherSweeper(Callback):
             _open[folder] = _closed(folder)
 
 
-def _refusing(check: Callable[[Any], None], subject: Any) -> None:
-    """Exit with the message of what `check(subject)` raises."""
-    if code := exit_code(lambda: check(subject)):
+def _refusing(check: Callable[[Any], None], config: DictConfig) -> None:
+    """Exit with the message of what `check` raises: Hydra makes warnings of other errors."""
+    if code := exit_code(lambda: check(config)):
         raise SystemExit(code)
-
-
-def _refuse_launcher(target: str) -> None:
-    """Raise ConfigError for submitit's own launcher, which waits for a lost job forever."""
-    if target == SUBMITIT:
-        raise ConfigError(SUBMITIT_REFUSAL)
 
 
 def close_others() -> str:
@@ -249,23 +226,27 @@ def _begin_run(config: DictConfig) -> None:
 
 
 def _refuse(config: DictConfig) -> None:
-    """Raise ConfigError for what our own sweeper refuses before the first job too."""
-    sweeper = config.hydra.sweeper._target_
-    if config.objective is not None:
-        Objective.of(config.objective, PROBES, config.svm.norms)  # a job: those that it has
-    elif sweeper != BASIC and "objective" not in _params(config):
-        raise ConfigError(
-            f"objective=null: must be given with {sweeper}, which searches by it, as in "
-            "'objective=median(risk)'"
-        )
+    """Raise ConfigError for submitit's launcher; of others' sweeps for what ours refuses too."""
+    sweeper, objective = config.hydra.sweeper._target_, config.objective
+    if config.hydra.launcher._target_ == SUBMITIT:  # it waits for a lost job forever
+        raise ConfigError("hydra/launcher=submitit_slurm: must be slurm_cpu | slurm_gpu")
+    if sweeper == OWN:
+        return
+    check_subdir(config)
+    if objective is not None:
+        Objective.of(objective, PROBES, config.svm.norms)  # a job: those that it has
+    if sweeper == BASIC:
+        return
+    if objective is None and "objective" not in _params(config):
+        must = "must be given with a sweeper that searches by it, as in 'objective=median(risk)'"
+        raise ConfigError(f"objective=null: {must}")
     direction = config.hydra.sweeper.get("direction", "minimize")
     if (word := getattr(direction, "name", direction)) not in ("minimize", "maximize"):
-        message = "must be minimize | maximize: a run has one objective"
-        raise ConfigError(f"hydra.sweeper.direction={word}: {message}")
-    if sweeper != BASIC and config.dry_run:
-        message = f"must be false with {sweeper}, which chooses its runs by the results of others"
-        raise ConfigError(f"dry_run=true: {message}")
-    check_subdir(config)
+        must = "must be minimize | maximize: a run has one objective"
+        raise ConfigError(f"hydra.sweeper.direction={word}: {must}")
+    if config.dry_run:
+        must = "must be false with a sweeper that chooses runs by the results of others"
+        raise ConfigError(f"dry_run=true: {must}")
 
 
 def _closed(folder: Path) -> str:

@@ -13,7 +13,7 @@ from omegaconf.errors import MissingMandatoryValue
 
 from attnsvm.config.fields import ConfigError, refusal
 from attnsvm.config.identity import run_name
-from attnsvm.config.instantiate import check_extensions, check_package, unknown_field
+from attnsvm.config.instantiate import check_package, unknown_field
 from attnsvm.config.plugins import use_extensions
 from attnsvm.config.probe import MAX_NAME, ProbeConfig
 from attnsvm.config.run import ALL_GROUPS, GROUPS, SECTIONS, RunConfig
@@ -67,7 +67,6 @@ def validated(composed: DictConfig) -> RunConfig:
     except MissingMandatoryValue as error:
         field = error.full_key
         raise ConfigError(f"{field}: a value is required, as in {field}=VALUE") from error
-    check_extensions(config.extensions)
     use_extensions(config.extensions)
     for name, probe in config.probe.items():
         if not (name.isidentifier() and len(name) < MAX_NAME and isinstance(probe, ProbeConfig)):

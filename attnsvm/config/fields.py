@@ -38,14 +38,15 @@ class Range:
     high: float = math.inf
     open: bool = False
     below: bool = False
+    whole: bool = False
 
     def holds(self, value: Any) -> bool:
         """Whether `value` is a finite number in the range."""
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        kind = numbers.Integral if self.whole else numbers.Real
+        if isinstance(value, bool) or not isinstance(value, kind) or not math.isfinite(value):
             return False
         above = value > self.low if self.open else value >= self.low
-        below = value < self.high if self.below else value <= self.high
-        return above and below and math.isfinite(value)
+        return bool(above and (value < self.high if self.below else value <= self.high))
 
     def __str__(self) -> str:
         sides = ((self.low, ">" if self.open else ">="), (self.high, "<" if self.below else "<="))
@@ -54,7 +55,8 @@ class Range:
             for limit, sign in sides
             if math.isfinite(limit)
         ]
-        return " ".join(["a finite number", " and ".join(limits)]).rstrip()
+        kind = "a whole number" if self.whole else "a finite number"
+        return f"{kind} {' and '.join(limits)}".rstrip()
 
 
 @dataclass(frozen=True)
@@ -116,26 +118,37 @@ def option(default: Any, allowed: Allowed | None, doc: str) -> Any:
     return dataclasses.field(default=default, metadata=metadata)
 
 
-KINDS: dict[str, tuple[type, str]] = {
-    "int": (numbers.Integral, "a whole number"),
-    "float": (numbers.Real, "a finite number"),
-    "bool": (bool, "true | false"),
-    "str": (str, "a word"),
-}
+@dataclass(frozen=True)
+class OfType:
+    """The values of a type without a range."""
+
+    kind: type
+    text: str
+
+    def holds(self, value: Any) -> bool:
+        """Whether `value` is of the type."""
+        return isinstance(value, self.kind)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+KINDS = {"bool": OfType(bool, "true | false"), "str": OfType(str, "a word")}
+
+
+def allowed_in(f: dataclasses.Field[Any]) -> Any:
+    """Return the allowed values of a field besides None: of its declaration, and of its type."""
+    allowed, kind = f.metadata.get("allowed"), str(getattr(f.type, "__name__", f.type))
+    kind = kind.removesuffix(" | None")
+    if kind in ("int", "float"):
+        return dataclasses.replace(allowed or Range(), whole=kind == "int")
+    return allowed or KINDS.get(kind, OfType(object, "a list"))
 
 
 def must_be(f: dataclasses.Field[Any], value: Any = None) -> str:
     """Return what the value of a field must be; the bound MOST only if `value` is above it."""
-    kind = _kind(f)
-    _, usual = KINDS.get(kind, (list, "a list"))
-    allowed = str(f.metadata.get("allowed") or usual)
-    allowed = allowed.replace("a finite number", usual) if kind == "int" else allowed
-    above = isinstance(value, int) and value > MOST
+    above, allowed = isinstance(value, int) and value > MOST, str(allowed_in(f))
     return allowed if above else allowed.replace(f" and <= {MOST}", "")
-
-
-def _kind(f: dataclasses.Field[Any]) -> str:
-    return str(getattr(f.type, "__name__", f.type)).removesuffix(" | None")
 
 
 def refusal(f: dataclasses.Field[Any], value: Any, name: str) -> str:
@@ -156,14 +169,12 @@ def shown(value: Any) -> str:
 def check_fields(node: Any, prefix: str = "") -> None:
     """Raise ConfigError for the first field of the dataclass `node` of wrong type or range."""
     for f in dataclasses.fields(node):
-        value, allowed, kind = getattr(node, f.name), f.metadata.get("allowed"), _kind(f)
+        value = getattr(node, f.name)
         if value is None and str(f.type).endswith(" | None"):
             continue
-        number_is_bool = isinstance(value, bool) and kind != "bool"
-        wrong = kind in KINDS and (number_is_bool or not isinstance(value, KINDS[kind][0]))
-        if wrong or (allowed is not None and not allowed.holds(value)):
+        if not allowed_in(f).holds(value):
             raise ConfigError(refusal(f, value, prefix + f.name))
-        items = value if isinstance(value, list) else [value]
+        items = value if isinstance(value, list) else ()
         if not all(math.isfinite(item) for item in items if isinstance(item, float)):
             raise ConfigError(f"{prefix}{f.name}={value}: must be finite")  # no record can hold it
 

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import importlib.util
 import inspect
-import sys
 from collections.abc import Iterable, Iterator
-from importlib.machinery import PathFinder
-from pathlib import Path
 from typing import Any
 
 from attnsvm.config.fields import ConfigError
@@ -37,18 +33,13 @@ def named(group: str, name: Any, **fields: Any) -> Any:
     options, base = ALL_GROUPS[group], base_class(group)
     if isinstance(name, base):
         return name
-    if isinstance(name, type) and issubclass(name, base):
-        raise ConfigError(f"{group}={name.__name__}: must be an object, as {name.__name__}()")
-    if not isinstance(name, str):
-        refusal = options.refusal(getattr(name, "__name__", type(name).__name__))
-        raise ConfigError(
-            f"{refusal}, or an object of a subclass of attnsvm.{group}.{base.__name__}"
-        )
-    if name not in options:
-        raise ConfigError(options.refusal(name))
+    if not isinstance(name, str) or name not in options:
+        refusal = options.refusal(str(getattr(name, "__name__", name)))
+        others = "" if isinstance(name, str) else f", or an object of attnsvm.{group}"
+        raise ConfigError(f"{refusal}{others}")
     schema = options[name]
     for field in fields:
-        if field == "_target_" or field not in vars(schema)["__dataclass_fields__"]:
+        if field not in fields_of(group, name):
             raise ConfigError(f"{group}.{field}: {unknown_field(field, schema, f' of {name}')}")
     config = schema(**fields)
     return instantiate(config, group, [package_of(config._target_)])
@@ -56,7 +47,7 @@ def named(group: str, name: Any, **fields: Any) -> Any:
 
 def fields_of(group: str, name: Any) -> set[str]:
     """Return the fields of option `name` of `group`; none of an object."""
-    config = GROUPS[group].get(name) if isinstance(name, str) else None
+    config = ALL_GROUPS[group].get(name) if isinstance(name, str) else None
     return {f.name for f in dataclasses.fields(config) if f.name != "_target_"} if config else set()
 
 
@@ -69,24 +60,15 @@ def named_from(group: str, name: Any, options: dict[str, Any]) -> Any:
 def unknown_field(field: str, schema: type, of: str = "") -> str:
     """Return the end of an error message: the field that is meant, and all fields of `schema`."""
     names = [f.name for f in dataclasses.fields(schema) if not f.name.startswith("_")]
-    group = getattr(schema, "GROUP", "")
-    others = GROUPS.get(group, {}).items()
-    having = [option for option, other in others if field in vars(other)["__dataclass_fields__"]]
-    places = places_of(field) if schema is RunConfig else []
-    meant = f"did you mean {' | '.join(places)}? " if places else did_you_mean(field, names)
-    if having:
+    group, meant = getattr(schema, "GROUP", ""), did_you_mean(field, names)
+    if having := [name for name in GROUPS.get(group, ()) if field in fields_of(group, name)]:
         meant = f"{group}={' | '.join(having)} has it; "
+    elif schema is RunConfig:
+        likes = (field, f"{field}s")
+        places = [name for name in GROUPS if name in likes]
+        places += [f"{at}.{f.name}" for at, _, f in declared_fields() if at and f.name in likes]
+        meant = f"did you mean {' | '.join(dict.fromkeys(places))}? " if places else meant
     return f"unknown field{of}; {meant}must be {' | '.join(names) or 'absent, there is none here'}"
-
-
-def places_of(field: str) -> list[str]:
-    """Return the group and the fields of options and sections with this name."""
-    meant = (field, f"{field}s")
-    places = [group for group in GROUPS if group in meant]
-    places += [
-        f"{place}.{f.name}" for place, _, f in declared_fields() if place and f.name in meant
-    ]
-    return list(dict.fromkeys(places))
 
 
 def declared_fields() -> Iterator[tuple[str, str, dataclasses.Field[Any]]]:
@@ -127,26 +109,3 @@ def check_package(target: str, group: str, extensions: Iterable[str] = ()) -> No
             f"{group}._target_={target}: must be a class in {', '.join(allowed)}; "
             f"allow your own package with extensions=[package]"
         )
-
-
-def check_extensions(extensions: Iterable[str]) -> None:
-    """Raise ConfigError unless each is the name of a package or module of Python files.
-
-    One that lies in the current folder, and nowhere else, can be imported from then on.
-    """
-    for name in extensions:
-        spec = None
-        if not name.isidentifier():
-            must = "the name of a package, without dots"
-        elif name in sys.stdlib_module_names:
-            must = "your own package; Python has this one"
-        else:
-            spec = importlib.util.find_spec(name)
-            if spec is None and (spec := PathFinder.find_spec(name, [str(Path.cwd())])):
-                sys.path.append(str(Path.cwd()))
-            must = (
-                "a module, or a package with an __init__.py, in the current folder or installed; "
-                "PYTHONPATH=FOLDER in front of the command adds FOLDER"
-            )
-        if spec is None or not (spec.origin or "").endswith(".py"):
-            raise ConfigError(f"extensions=[{name}]: must be {must}")

@@ -12,16 +12,18 @@ import dataclasses
 import importlib
 import importlib.util
 import itertools
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
+from importlib.machinery import PathFinder
 from importlib.metadata import EntryPoint, entry_points
-from types import UnionType
-from typing import Any, Union, get_args, get_origin
+from pathlib import Path
+from typing import Any
 
 from attnsvm.config.fields import ConfigError, Option
 from attnsvm.config.names import must_be_one_of
-from attnsvm.config.probe import MAX_NAME, ProbeConfig, Quantity
+from attnsvm.config.probe import ProbeConfig
 from attnsvm.config.sources import package_of
 
 DECLARED = "ATTNSVM"
@@ -40,9 +42,6 @@ GROUP_NAMES = (
 )
 """Groups to which a plug-in may add options; and `conf`, whose values are modules that hold config
 files, and `figures`, NAME -> the module that draws the sweep NAME."""
-
-PLAIN = (int, float, bool, str)
-"""The types of a field, or of the elements of a list, that a record can hold."""
 
 _of_extensions: dict[str, tuple[EntryPoint, ...]] = {}
 """What the packages named in `extensions` have declared in this process."""
@@ -98,25 +97,38 @@ class Options(Mapping[str, type]):
 
 
 def use_extensions(packages: Iterable[str]) -> None:
-    """Add the options that packages declare in their `ATTNSVM`; those without one add none."""
+    """Add the options that packages declare in their `ATTNSVM`; those without one add none.
+
+    A package that lies in the current folder, and nowhere else, can be imported from then on.
+    """
     for package in packages:
         if package not in _of_extensions:
             _of_extensions[package] = tuple(_declared_by(package))
 
 
 def _declared_by(package: str) -> Iterator[EntryPoint]:
+    extension, place = f"extensions=[{package}]", str(Path.cwd())
+    if not package.isidentifier():
+        raise ConfigError(f"{extension}: must be the name of a package, without dots")
+    if package in sys.stdlib_module_names:
+        raise ConfigError(f"{extension}: must be your own package; Python has this one")
+    spec = importlib.util.find_spec(package)
+    if spec is None and (spec := PathFinder.find_spec(package, [place])):
+        sys.path.append(place)
+    if spec is None or not (spec.origin or "").endswith(".py"):
+        must = "must be a module, or a package with an __init__.py, here or in PYTHONPATH"
+        raise ConfigError(f"{extension}: {must}")
     try:
         module = importlib.import_module(package)
     except (Exception, SystemExit) as error:
-        message = f"extensions=[{package}]: cannot be imported ({_described(error)})"
-        raise ConfigError(message) from error
+        raise ConfigError(f"{extension}: cannot be imported ({_described(error)})") from error
     declared: Any = getattr(module, DECLARED, {})
     for group, options in declared.items() if isinstance(declared, Mapping) else [("?", None)]:
         if group not in GROUP_NAMES or not isinstance(options, Mapping):
-            raise ConfigError(
-                f"extensions=[{package}]: {DECLARED}[{group!r}] must be a mapping of names to "
-                f"'module:Class', its key one of {' | '.join(GROUP_NAMES)}"
+            must = (
+                f"must be a mapping of names to 'module:Class', its key {' | '.join(GROUP_NAMES)}"
             )
+            raise ConfigError(f"{extension}: {DECLARED}[{group!r}] {must}")
         for name, schema in options.items():
             yield EntryPoint(str(name), str(schema), f"attnsvm.{group}")
 
@@ -171,35 +183,22 @@ def _usable_schema(place: str, base: type) -> type:
     ours = package_of(str(vars(schema).get("_target_"))) == package
     _require(ours, f"its _target_ must name a class in {package}, as in '{package}.head.MyHead'")
     for f in dataclasses.fields(schema):
-        declared = f.name == "_target_" or isinstance(f.metadata.get("doc"), str)
         form = "Annotated[TYPE, ALLOWED, MEANING] = DEFAULT"
+        declared = f.name == "_target_" or "doc" in f.metadata
         _require(declared, f"its field {f.name} must be declared as {form}")
-        must = "must be of int | float | bool | str, a list of one, or None"
-        _require(_is_plain(f.type), f"its field {f.name} {must}")
     try:
         OmegaConf.structured(schema)
     except Exception as error:
         raise ConfigError(f"its defaults must be of their types ({_described(error)})") from error
     if issubclass(schema, ProbeConfig):
-        quantities: Any = schema.QUANTITIES
-        named = isinstance(quantities, Mapping) and len(quantities) > 0
-        for name, quantity in quantities.items() if named else ():
-            is_word = str(name).isidentifier() and len(name) <= MAX_NAME
-            named = named and is_word and isinstance(quantity, Quantity)
-        _require(named, "its QUANTITIES must be a mapping of words to Quantity, not empty")
+        words = schema.QUANTITIES and all(name.isidentifier() for name in schema.QUANTITIES)
+        _require(words, "its QUANTITIES must be a mapping of words to Quantity, not empty")
     return schema
 
 
 def _require(holds: Any, message: str) -> None:
     if not holds:
         raise ConfigError(message)
-
-
-def _is_plain(kind: Any) -> bool:
-    parts = get_args(kind)
-    if get_origin(kind) in (Union, UnionType):
-        return all(_is_plain(part) for part in parts if part is not type(None))
-    return kind in PLAIN or (get_origin(kind) is list and all(part in PLAIN for part in parts))
 
 
 def _described(error: BaseException) -> str:

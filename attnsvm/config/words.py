@@ -1,8 +1,8 @@
 """The tables that come with attnsvm, and what the words of configs and records mean.
 
 `words.csv` has, by kind, the hypotheses that a run decides, the stages that fill columns, the
-states of a run and what to do next, how the SVM and the training of an instance end, the errors
-with which Optuna's sweeper ends a search, and what the norms are called elsewhere.
+states of a run and what to do next, how the SVM and the training of an instance end, and what the
+norms are called elsewhere.
 """
 
 import csv

@@ -14,7 +14,6 @@ import json
 import logging
 import re
 import subprocess
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -24,6 +23,7 @@ from typing import Any
 from hydra.core.singleton import Singleton
 from hydra.core.utils import JobReturn, JobStatus, filter_overrides
 from hydra.errors import HydraException
+from omegaconf import DictConfig
 
 from attnsvm.config import ConfigError
 from attnsvm.config.compose import validated
@@ -47,9 +47,6 @@ NOTES = ".submitit"
 SUBMISSION_S = 120.0
 """Seconds to wait for another driver that is submitting jobs of the same sweep."""
 
-SHORT_MIN = 5
-"""Time limit in minutes below which the signal before the end costs a large part of the time."""
-
 ASK_S, ATTEMPTS = (2.0, 30.0), 5
 """Least and largest number of seconds between two questions to the queue; and the number of times
 that SLURM is asked for its queue before jobs are submitted."""
@@ -65,101 +62,77 @@ class Slurm(SlurmLauncher):  # type: ignore[misc]
 
         ConfigError, with SLURM's message, if the cluster can never run the jobs.
         """
-        self._check()
-        executor = self._executor()
-        _try_submission(executor)
-        compose, jobs = self.hydra_context.config_loader.load_sweep_config, list[Job]()
+        executor, compose = self._executor(), self.hydra_context.config_loader.load_sweep_config
+        # jobs of several cells are our own sweeper's
+        self.packs: dict[int, Job] = getattr(self.task_function, "packs", {})
+        jobs = list[Job]()
         for number, overrides in enumerate(job_overrides, start=initial_job_idx):
-            _, cells = self._packs().get(number, (0, {}))
-            if not cells:
-                cell = list(overrides)
-                cells = {run_name(validated(compose(self.config, cell))): cell}
+            cell = list(overrides)
+            cells = (
+                self.packs[number][1] if self.packs else _named(compose(self.config, cell), cell)
+            )
             jobs.append((number, cells))
-        waiting: dict[str, Any] = {}
+        waiting = set[str]()
         try:
             limit = _answer("scontrol", "show", "config").stdout
             match = re.search(r"MaxArraySize\s*=\s*(\d+)", limit)
             size = max(1, int(match[1]) - 1) if match else 1000
             for begin in range(0, len(jobs), size):
                 while not self._submitted(executor, jobs[begin : begin + size], waiting):
-                    wait(waiting)
-            wait(waiting)
+                    wait(waiting, executor.folder)
+            wait(waiting, executor.folder)
         except KeyboardInterrupt:
             log.warning("%d SLURM jobs keep running; stop them with scancel", len(waiting))
             raise
         return [JobReturn(overrides=job, status=JobStatus.COMPLETED) for job in job_overrides]
 
-    def _submitted(self, executor: Any, chunk: list[Job], waiting: dict[str, Any]) -> bool:
+    def _submitted(self, executor: Any, chunk: list[Job], waiting: set[str]) -> bool:
         """Submit the cells of an array of jobs that no job in the queue is to run.
 
-        All jobs of these cells are added to `waiting` (name -> submitit's paths). Return whether
-        SLURM took them; else it may when the jobs in `waiting` are over.
+        The names of all jobs of these cells are added to `waiting`. Return whether SLURM took them;
+        else it may when the jobs in `waiting` are over.
         """
         notes = Path(self.config.hydra.sweep.dir) / NOTES
         notes.mkdir(parents=True, exist_ok=True)
         with locked(notes, SUBMISSION_S):
             others = noted(notes, answered_queue())
-            known = {others[cell] for _, cells in chunk for cell in cells if cell in others}
-            for name in sorted(known):
+            for name in sorted(
+                {others[cell] for _, cells in chunk for cell in cells.keys() & others.keys()}
+            ):
                 log.info("SLURM job %s was submitted by another driver: following it", name)
-                waiting[name] = _paths(executor, name)
-            jobs = [
-                (number, left)
-                for number, cells in chunk
-                if (left := {cell: of for cell, of in cells.items() if cell not in others})
-            ]
+                waiting.add(name)
+            of_jobs = (
+                (n, {c: of for c, of in cells.items() if c not in others}) for n, cells in chunk
+            )
+            jobs = [(number, left) for number, left in of_jobs if left]
             if jobs:
                 try:
                     name = note(notes, self.params["name"], [list(cells) for _, cells in jobs])
                     executor.update_parameters(name=name)
-                    submitted = self._map(executor, jobs)
+                    waiting |= self._map(executor, jobs)
                 except Exception as error:
                     if not waiting:
-                        raise _refused(str(error)) from error
+                        raise ConfigError(f"hydra.launcher: SLURM rejects it: {error}") from error
                     log.warning("SLURM takes no more jobs now (%s): waiting for others", error)
                     return False
-                waiting |= {name: _paths(executor, name) for name in submitted}
         return True
 
-    def _map(self, executor: Any, jobs: list[Job]) -> dict[str, Job]:
-        """Submit an array of jobs and return them by their names in the queue."""
-        state, folder, packs = Singleton.get_state(), "hydra.sweep.dir", self._packs()
+    def _map(self, executor: Any, jobs: list[Job]) -> set[str]:
+        """Submit an array of jobs and return their names in the queue."""
         arguments = []
         for number, cells in jobs:
-            overrides = overrides_of(cells) if packs else next(iter(cells.values()))
-            if packs:
-                packs[number] = packs[number][0], cells
-            arguments.append((overrides, folder, number, f"job_id_for_{number}", state))
+            overrides = next(iter(cells.values()))
+            if self.packs:
+                self.packs[number] = self.packs[number][0], cells
+                overrides = overrides_of(cells)
+            id_, state = f"job_id_for_{number}", Singleton.get_state()
+            arguments.append((overrides, "hydra.sweep.dir", number, id_, state))
         submitted = executor.map_array(self, *zip(*arguments, strict=True))
-        jobs_by_name = {
-            str(handle.job_id): job for handle, job in zip(submitted, jobs, strict=True)
-        }
-        for name, (_, cells) in jobs_by_name.items():
-            more = f" and {len(cells) - 1} more" if len(cells) > 1 else ""
+        names = [str(job.job_id) for job in submitted]
+        for name, (_, cells) in zip(names, jobs, strict=True):
             cell = " ".join(filter_overrides(next(iter(cells.values()))))
-            log.info("SLURM job %s: %s%s", name, cell, more)
-        return jobs_by_name
-
-    def _packs(self) -> dict[int, tuple[int, Cells]]:
-        """Return the cells of jobs of several cells; only our own sweeper has such jobs."""
-        return getattr(self.task_function, "packs", {})
-
-    def _check(self) -> None:
-        for name in ("nodes", "tasks_per_node"):
-            if self.params[name] != 1:
-                raise ConfigError(
-                    f"hydra.launcher.{name}={self.params[name]}: must be 1; more tasks would "
-                    f"repeat the same run"
-                )
-        limit_s, delay_s = 60 * self.params["timeout_min"], self.params["signal_delay_s"]
-        if delay_s >= limit_s:
-            raise ConfigError(
-                f"hydra.launcher.signal_delay_s={delay_s}: must be < {limit_s} s, the time "
-                f"limit: the run would be stopped at its start"
-            )
-        if self.params["timeout_min"] < SHORT_MIN:
-            words = "time limit %d s: SLURM stops runs %d s before it or up to a minute earlier"
-            log.warning(words, limit_s, delay_s)
+            log.info("SLURM job %s, %d runs: %s", name, len(cells), cell)
+        return set(names)
 
     def _executor(self) -> Any:
         """Return submitit's executor with the parameters of hydra.launcher."""
@@ -167,48 +140,37 @@ class Slurm(SlurmLauncher):  # type: ignore[misc]
 
         from hydra_plugins.hydra_submitit_launcher.config import BaseQueueConf
 
-        shared = set(BaseQueueConf.__dataclass_fields__)
-        ours = {"submitit_folder", "max_num_timeout"}
+        params = dict(self.params)
+        for name in ("nodes", "tasks_per_node"):
+            if params[name] != 1:
+                must = "must be 1; more tasks would repeat the same run"
+                raise ConfigError(f"hydra.launcher.{name}={params[name]}: {must}")
+        limit_s, delay_s = 60 * params["timeout_min"], params["signal_delay_s"]
+        if delay_s >= limit_s:
+            must = f"must be < {limit_s} s, the time limit"
+            raise ConfigError(f"hydra.launcher.signal_delay_s={delay_s}: {must}")
         try:
             executor = submitit.AutoExecutor(
                 cluster="slurm",
-                folder=self.params["submitit_folder"],
-                slurm_max_num_timeout=self.params["max_num_timeout"],
+                folder=params.pop("submitit_folder"),
+                slurm_max_num_timeout=params.pop("max_num_timeout"),
             )
         except RuntimeError as error:
             raise ConfigError(f"hydra/launcher: {error}") from error
-        options = {name: value for name, value in self.params.items() if name not in ours}
+        shared = BaseQueueConf.__dataclass_fields__
         executor.update_parameters(
-            **{name if name in shared else f"slurm_{name}": options[name] for name in options}
+            **{name if name in shared else f"slurm_{name}": v for name, v in params.items()}
         )
         return executor
 
 
-def _refused(words: str) -> Exception:
-    lines = [line.removeprefix("sbatch: ") for line in words.splitlines() if line.strip()]
-    return ConfigError(f"hydra.launcher: SLURM rejects the request: {'; '.join(lines)}")
-
-
-def _try_submission(executor: Any) -> None:
-    """Raise ConfigError if the cluster would reject the job, or never start it."""
-    text = executor._executor._make_submission_file_text("true", "trial")
-    with tempfile.NamedTemporaryFile("w", suffix=".sh") as script:
-        script.write(text)
-        script.flush()
-        answer = _answer("sbatch", "--test-only", script.name)
-    if answer.returncode or "allocation failure" in answer.stderr:
-        raise _refused(answer.stderr.strip())
+def _named(composed: DictConfig, cell: list[str]) -> Cells:
+    """Return a cell by the name of its run."""
+    return {run_name(validated(composed)): cell}
 
 
 def _answer(*command: str, timeout: int | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout)
-
-
-def _paths(executor: Any, job: str) -> Any:
-    """Return submitit's paths of a job."""
-    from submitit.core.utils import JobPaths
-
-    return JobPaths(executor.folder, job)
 
 
 # --- the queue ------------------------------------------------------------------------------------
@@ -269,16 +231,22 @@ def noted(folder: Path, in_queue: Queue) -> dict[str, str]:
     return job_of
 
 
-def wait(waiting: dict[str, Any]) -> None:
-    """Wait until every job (name -> submitit's paths) is over; remove such jobs from `waiting`."""
+def wait(waiting: set[str], folder: Path) -> None:
+    """Wait until every job, by its name, is over; remove such jobs from `waiting`.
+
+    submitit's files of the jobs lie in `folder`.
+    """
+    from submitit.core.utils import JobPaths
+
     begin, logged = time.monotonic(), ""
     least, most = ASK_S
     while waiting:
         time.sleep(min(most, max(least, (time.monotonic() - begin) / 20)))
         if (in_queue := queue()) is None:
             continue
-        for name in [name for name in waiting if name not in in_queue]:
-            paths = waiting.pop(name)
+        for name in waiting - in_queue.keys():
+            waiting.remove(name)
+            paths = JobPaths(folder, name)
             if not paths.result_pickle.exists():
                 message = "SLURM job %s left the queue without a result; see %s"
                 log.warning(message, name, paths.stderr)

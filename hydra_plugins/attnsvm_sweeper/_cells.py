@@ -23,14 +23,13 @@ from typing import Any
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override, OverrideType, Quote, QuotedString
+from hydra.core.override_parser.types import OverrideType, Quote, QuotedString
 from hydra.core.utils import run_job
 from hydra.errors import HydraException
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from attnsvm.cli.errors import absent_field
 from attnsvm.cli.signals import hand_on, interruptible
 from attnsvm.config import ConfigError, RunConfig
 from attnsvm.config.compose import references, validated
@@ -58,38 +57,30 @@ class CellComposer:
         return config
 
     def compose(self, master: DictConfig, cell: list[str]) -> DictConfig:
-        """Return the config of a cell as Hydra composes it."""
-        overrides = [_parsed(word) for word in cell]
-        config = self._with_values(master, overrides) if _are_changes(overrides) else None
-        return config or self._loader.load_sweep_config(master, cell)
+        """Return the config of a cell as Hydra composes it: of its options, then of its values.
 
-    def _with_values(self, master: DictConfig, overrides: list[Override]) -> DictConfig | None:
-        """Return the config of the chosen options with its values set; None at an error."""
-        groups = master.hydra.runtime.choices
+        Hydra itself does what concerns its own section, and adds and removes fields.
+        """
+        overrides, groups = [_parsed(word) for word in cell], master.hydra.runtime.choices
+        if any(
+            o.type != OverrideType.CHANGE or o.package or o.is_hydra_override() for o in overrides
+        ):
+            return self._loader.load_sweep_config(master, cell)
         values = [  # a dict sets values, even if its key is a group
-            override
-            for override in overrides
-            if override.key_or_group not in groups or isinstance(override.value(), dict)
+            o for o in overrides if o.key_or_group not in groups or isinstance(o.value(), dict)
         ]
-        options = tuple(
-            str(override.input_line) for override in overrides if override not in values
-        )
+        options = tuple(str(o.input_line) for o in overrides if o not in values)
         if options not in self._composed:
             first = self._loader.load_sweep_config(master, list(options))
             self._composed[options] = pickle.dumps(first)
         config: DictConfig = pickle.loads(self._composed[options])  # noqa: S301
-        try:
-            for override in values:
-                OmegaConf.update(config, override.key_or_group, override.value(), merge=True)
-        except OmegaConfBaseException as error:
-            if absent_field(error):
-                raise
-            return None
-        job, words = config.hydra.job, [str(override.input_line) for override in overrides]
-        names = job.config.override_dirname
-        kept = [word for word in words if word.partition("=")[0] not in names.exclude_keys]
-        job.override_dirname = names.item_sep.join(sorted(kept)).replace("=", names.kv_sep)
-        config.hydra.overrides.task = words
+        for override in values:
+            OmegaConf.update(config, override.key_or_group, override.value(), merge=True)
+        names = config.hydra.job.config.override_dirname
+        kept = [word for word in cell if word.partition("=")[0] not in names.exclude_keys]
+        dirname = names.item_sep.join(sorted(kept)).replace("=", names.kv_sep)
+        config.hydra.job.override_dirname = dirname
+        config.hydra.overrides.task = cell
         OmegaConf.copy_cache(from_config=master, to_config=config)
         return config
 
@@ -103,12 +94,9 @@ class CellComposer:
         """
         config = self.compose(master, cell)
         for name in SHARED:
-            ours, theirs = (_shown(of, name) for of in (config, master))
-            if ours != theirs:
-                raise ConfigError(
-                    f"{name}: must be the same for all runs of a sweep, is {theirs} and with "
-                    f"{' '.join(cell)} {ours}"
-                )
+            if OmegaConf.select(config, name) != OmegaConf.select(master, name):
+                must = "must be the same for all runs of a sweep, and is another with"
+                raise ConfigError(f"{name}: {must} {' '.join(cell)}")
         fields = sorted(references(config))
         if not fields:
             return cell, validated(config)
@@ -135,27 +123,8 @@ SHARED = ("hydra.sweep.dir", "hydra.launcher")
 """What all cells of a sweep have in common."""
 
 
-def _shown(config: DictConfig, name: str) -> str:
-    """Return a part of a config as text, its references resolved."""
-    value = OmegaConf.select(config, name)
-    return str(OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value)
-
-
-_parser = cache(OverridesParser.create)
-
-
-@cache
-def _parsed(word: str) -> Override:
-    """Return an override; a sweep has the same words in many cells."""
-    return _parser().parse_override(word)
-
-
-def _are_changes(overrides: list[Override]) -> bool:
-    """Whether Hydra need not compose: its own section, added and removed fields, and errors."""
-    return not any(
-        override.type != OverrideType.CHANGE or override.package or override.is_hydra_override()
-        for override in overrides
-    )
+_parsed = cache(OverridesParser.create().parse_override)
+"""Returns an override; a sweep has the same words in many cells."""
 
 
 def _typed(value: Any) -> str:
@@ -177,27 +146,32 @@ Cells = dict[str, list[str]]
 class Task:
     """Runs the cells of a job, each composed and called back by Hydra as a job of its own.
 
-    `run_cell` runs a composed cell; `context` and `config` are those of the sweep. `packs` has, for
-    each job of several cells, the number of its first cell and the cells.
+    `run_cell` runs a composed cell; `context` and `config` are those of the sweep; a job has `size`
+    cells. `packs` has the cells of each job of several, and the number of the first.
     """
 
     run_cell: TaskFunction
     context: HydraContext
     config: DictConfig
+    size: int
     packs: dict[int, tuple[int, Cells]] = field(default_factory=dict)
 
-    def pack(self, cells: Cells, size: int) -> list[list[str]]:
-        """Divide cells into jobs of `size` cells; return the overrides of every job."""
-        starts, all_cells = range(0, len(cells), size), list(cells.items())
-        self.packs = {n: (k, dict(all_cells[k : k + size])) for n, k in enumerate(starts)}
-        return [overrides_of(pack) for _, pack in self.packs.values()]
+    def pack(self, cells: Cells) -> list[list[str]]:
+        """Divide cells into jobs; return the overrides of every job."""
+        if self.size == 1:
+            return list(cells.values())
+        all_cells = list(cells.items())
+        for number, first in enumerate(range(0, len(cells), self.size)):
+            self.packs[number] = first, dict(all_cells[first : first + self.size])
+        jobs = range(-(-len(cells) // self.size))
+        log.info("%d runs in %d jobs", len(cells), len(jobs))
+        return [overrides_of(self.packs[number][1]) for number in jobs]
 
     def __call__(self, composed: DictConfig) -> Any:
         """Run the cell, or the cells of the job one after the other until one is interrupted."""
         if not self.packs:
             return self.run_cell(composed)
         first, cells = self.packs[HydraConfig.get().job.num]
-        gc.collect()
         gc.freeze()  # else a sixth of the time of small runs goes to objects of torch, which stay
         try:
             with interruptible():  # also between two cells
@@ -224,8 +198,7 @@ class Task:
                 hydra_context=self.context,
             )
             _ = done.return_value  # raises its error
-            assert done.hydra_cfg is not None
-            return run_state(Path(done.hydra_cfg.hydra.runtime.output_dir), verify=False).state
+            return run_state(Path(self.config.hydra.sweep.dir) / name, verify=False).state
         except Exception as error:
             log.error("job %s: %s", cell, error)
             return "failed"

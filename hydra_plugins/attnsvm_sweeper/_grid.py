@@ -17,6 +17,8 @@ from attnsvm.config import WITHOUT_EFFECT, ConfigError
 LARGEST = 10**6
 """Most values of an axis, and most cells of a grid."""
 
+_parsed = OverridesParser.create().parse_override
+
 
 @dataclass(frozen=True)
 class Axis:
@@ -34,17 +36,13 @@ class Axis:
     def of(cls, override: Override, loader: ConfigLoader) -> "Axis":
         """Return the axis of an override; ConfigError if its values cannot be those of a grid."""
         text, key = str(override.input_line), override.get_key_element()
-        if override.is_delete():
-            return cls(text, [[text]], frozenset([override.key_or_group]), is_swept=False)
         is_swept = override.is_sweep_override()
-        if not is_swept:
-            values = [override.get_value_element_as_str()]
-        elif override.key_or_group in WITHOUT_EFFECT:
+        if is_swept and override.key_or_group in WITHOUT_EFFECT:
             raise ConfigError(f"{text}: must be one value, which changes no number of a run")
-        else:
-            values = _values(override, loader)
-        words = [_words(key, value) for value in values]
-        fields = {field for word in itertools.chain(*words) for field in _fields(_parsed(word))}
+        values = _values(override, loader) if is_swept else [override.get_value_element_as_str()]
+        words = [[text]] if override.is_delete() else [_words(key, value) for value in values]
+        of_words = [_parsed(word) for word in itertools.chain(*words)]
+        fields = {field for o in of_words for field in _fields(o.key_or_group, o.value())}
         return cls(text, words, frozenset(fields), is_swept)
 
 
@@ -70,7 +68,8 @@ def axes(params: Mapping[str, Any], arguments: Sequence[str], loader: ConfigLoad
     file = _axes([f"{key}={value}" for key, value in params.items()], loader)
     command = _axes(arguments, loader)
     typed = frozenset[str]().union(*(axis.fields for axis in command))
-    kept = [axis for axis in file if not (axis.fields <= typed or _options(axis) & typed)]
+    options = {field for field in typed if "." not in field}
+    kept = [axis for axis in file if not (axis.fields <= typed or axis.fields & options)]
     return [*kept, *command]
 
 
@@ -84,26 +83,17 @@ def grid(of: Sequence[Axis]) -> list[list[str]]:
 
 
 def _axes(words: Iterable[str], loader: ConfigLoader) -> list[Axis]:
+    """Return the axes of overrides; of two that give single values to a field the last one."""
     parsed = OverridesParser.create(config_loader=loader).parse_overrides(list(words))
-    of_words = [Axis.of(override, loader) for override in parsed]
-    for first, second in itertools.combinations(of_words, 2):
-        common = first.fields & second.fields
-        if common and first.is_swept:  # what replaces a single value loses no axis
-            raise ConfigError(
-                f"{second.text}: sets {', '.join(sorted(common))}, as {first.text} does; must be "
-                "set by one of them"
-            )
-    return [axis for k, axis in enumerate(of_words) if not _repeated(axis, of_words[k + 1 :])]
-
-
-def _repeated(axis: Axis, later: Sequence[Axis]) -> bool:
-    """Whether one value is given for fields that a later override sets again."""
-    return not axis.is_swept and any(axis.fields <= other.fields for other in later)
-
-
-def _options(axis: Axis) -> set[str]:
-    """Return the groups of which the axis chooses the option."""
-    return {field for field in axis.fields if "." not in field}
+    kept = list[Axis]()
+    for axis in (Axis.of(override, loader) for override in parsed):
+        for other in kept:
+            if other.is_swept and (common := axis.fields & other.fields):
+                must = f"sets {', '.join(sorted(common))}, as {other.text} does; must be set by one"
+                raise ConfigError(f"{axis.text}: {must} of them")
+        kept = [other for other in kept if not other.fields <= axis.fields]
+        kept.append(axis)
+    return kept
 
 
 def _values(override: Override, loader: ConfigLoader) -> list[str]:
@@ -129,14 +119,14 @@ def _values(override: Override, loader: ConfigLoader) -> list[str]:
 
 def _range(sweep: RangeSweep, text: str) -> Sequence[Any]:
     """Return start + k step < stop, exact for the decimal numbers that were typed."""
-    start, stop, step = (Decimal(str(x)) for x in (sweep.start, sweep.stop, sweep.step))
-    if not all(x.is_finite() for x in (start, stop, step)) or not step:
-        raise ConfigError(f"{text}: start, stop and step must be finite numbers, the step not 0")
-    count = math.ceil((stop - start) / step)
+    ends = sweep.start, sweep.stop, sweep.step
+    start, stop, step = (Decimal(str(x)) for x in ends)
+    is_finite = step and (start + stop + step).is_finite()
+    count = max(0, math.ceil((stop - start) / step)) if is_finite else 0
     if not 0 < count <= LARGEST:
-        raise ConfigError(f"{text}: {max(count, 0)} values; must be >= 1 and <= {LARGEST}")
-    whole = all(isinstance(x, int) for x in (sweep.start, sweep.stop, sweep.step))
-    return [(int if whole else float)(start + k * step) for k in range(count)]
+        raise ConfigError(f"{text}: {count} values; must be finite, >= 1 and <= {LARGEST}")
+    kind = int if all(isinstance(x, int) for x in ends) else float
+    return [kind(start + k * step) for k in range(count)]
 
 
 def _words(key: str, value: str) -> list[str]:
@@ -145,20 +135,13 @@ def _words(key: str, value: str) -> list[str]:
     if option is None and re.search(r"[{,]option:", value):
         raise ConfigError(f"{key}={value}: must be {{option:NAME,FIELD:VALUE,...}}, the name first")
     fields = [f"{key}={{{option[2]}}}"] if option and option[2] else []
-    return [f"{key}={option[1]}", *fields] if option else [f"{key}={value}"]
+    return [f"{key}={option[1] if option else value}", *fields]
 
 
-_parsed = OverridesParser.create().parse_override
-
-
-def _fields(override: Override) -> Iterator[str]:
-    """Yield the fields that an override sets: those in it, if its value is a dict."""
-    yield from _names(override.key_or_group, override.value())
-
-
-def _names(key: str, value: Any) -> Iterator[str]:
+def _fields(key: str, value: Any) -> Iterator[str]:
+    """Yield the fields that a value of `key` sets: those in it, if it is a dict."""
     if not isinstance(value, dict) or not value:
         yield key
         return
     for name, part in value.items():
-        yield from _names(f"{key}.{name}", part)
+        yield from _fields(f"{key}.{name}", part)

@@ -10,10 +10,9 @@ return value of a job.
 # in sys.modules, and Hydra scans plugins without adding them there.
 
 import gc
-import itertools
 import logging
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.config_store import ConfigStore
@@ -29,8 +28,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from attnsvm.cli.command_line import check_sweep
 from attnsvm.cli.dry_run import log_plan
-from attnsvm.cli.errors import SweepIncompleteError, absent_field, user_message
-from attnsvm.cli.memory import job_machine, refuse_without_disk
+from attnsvm.cli.errors import SweepIncompleteError, user_message
+from attnsvm.cli.memory import job_machine
 from attnsvm.cli.sweep import (
     FAILURES_LISTED,
     check_run,
@@ -39,9 +38,9 @@ from attnsvm.cli.sweep import (
     rerun,
     sweep_folder,
 )
-from attnsvm.config import ConfigError
+from attnsvm.config import ConfigError, OneOf, RunConfig
+from attnsvm.config.fields import SIZE, Schema, check_fields
 from attnsvm.config.identity import fields_of, plan_digest, run_name
-from attnsvm.config.names import must_be_one_of
 from attnsvm.config.plugins import declared_modules
 from attnsvm.display.pace import each
 from attnsvm.record import (
@@ -53,27 +52,30 @@ from attnsvm.record import (
     unobstructed,
     write_plan,
 )
-from hydra_plugins.attnsvm_sweeper._cells import CellComposer, Task
+from hydra_plugins.attnsvm_sweeper._cells import CellComposer, Cells, Task
 from hydra_plugins.attnsvm_sweeper._grid import axes, grid, per_cell
 
 log = logging.getLogger(__name__)
 
-JOBS = 64
-"""Jobs of joblib for each worker: more do not share the work better, and each has its cost."""
+SHARING = 8
+"""Cells of a job with a GPU: a start of CUDA takes longer than a small run."""
 
 
 @dataclass
-class AttnsvmSweeperConf:
-    """Options of the sweeper: `params` is the grid, `rerun` the state of runs to be made again.
-
-    `invalid` is what is done about a cell that cannot be: `refuse` the sweep, or `skip` the cell.
-    """
+class AttnsvmSweeperConf(Schema):
+    """Options of the sweeper."""
 
     _target_: str = "hydra_plugins.attnsvm_sweeper.sweeper.AttnsvmSweeper"
-    max_batch_size: int | None = None
-    cells_per_job: int | None = None
-    rerun: str | None = None
-    invalid: str = "refuse"
+    max_batch_size: Annotated[int | None, SIZE, "most jobs of a launcher at once"] = None
+    cells_per_job: Annotated[
+        int | None, SIZE, "runs of a job, one after the other; null: 1, with a GPU SHARING"
+    ] = None
+    rerun: Annotated[str | None, "state of the records to be made again: stale"] = None
+    invalid: Annotated[
+        str,
+        OneOf(("refuse", "skip")),
+        "what a cell that cannot be leads to: no sweep, or a line in log, plan and report",
+    ] = "refuse"
     params: dict[str, str] | None = field(default_factory=dict)
 
 
@@ -89,58 +91,16 @@ class PluginSearchPath(SearchPathPlugin):
             search_path.append(provider=module.partition(".")[0], path=f"pkg://{module}")
 
 
-INVALID = ("refuse", "skip")
-"""What may be done about a cell that cannot be."""
-
-SHARING = 8
-"""Cells of a job with a GPU: a start of CUDA takes longer than a small run."""
-
-
-def _default_job_size(cells: int, launcher: DictConfig) -> int:
-    """Return how many cells a job of the launcher has by default."""
-    if any(launcher.get(name) for name in ("gpus_per_node", "gpus_per_task", "gres")):
-        return SHARING
-    if "n_jobs" not in launcher:
-        return 1
-    if launcher.n_jobs == 0:
-        raise ConfigError("hydra.launcher.n_jobs=0: must be >= 1, or -1 for all cores")
-    from joblib import effective_n_jobs
-
-    return max(1, cells // (JOBS * effective_n_jobs(launcher.n_jobs)))
-
-
-def _renamed(values: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
-    """Return the values under the names of their folders on record."""
-    return {names[name]: value for name, value in values.items()}
-
-
 class AttnsvmSweeper(Sweeper):
     """A grid of runs under one folder: `params`, overrides of a single value or several each.
 
-    The launcher gets at most `max_batch_size` jobs at once, each of `cells_per_job` cells that are
-    run one after the other, each with its own record. By default it is one, and `SHARING` where a
-    job has a GPU; where joblib would have more than `JOBS` for each worker, as many cells as that
-    leaves. With `rerun` = stale, records of another version are made again. With `invalid` = skip,
-    cells whose fields do not go together are not run, but named in the log, plan and report.
+    The options are those of `AttnsvmSweeperConf`.
     """
 
-    def __init__(
-        self,
-        max_batch_size: int | None,
-        cells_per_job: int | None,
-        rerun: str | None,
-        invalid: str,
-        params: dict[str, str] | None,
-    ) -> None:
-        self.max_batch_size, self.cells_per_job = max_batch_size, cells_per_job
-        self.params = params or {}
-        for name, value in (("max_batch_size", max_batch_size), ("cells_per_job", cells_per_job)):
-            if value is not None and value < 1:
-                raise ConfigError(f"hydra.sweeper.{name}={value}: must be a whole number >= 1")
-        if invalid not in INVALID:
-            must = must_be_one_of(invalid, INVALID)
-            raise ConfigError(f"hydra.sweeper.invalid={invalid}: {must}")
-        self.skips = invalid == "skip"
+    def __init__(self, **options: Any) -> None:
+        self.options = AttnsvmSweeperConf(**options)
+        check_fields(self.options, "hydra.sweeper.")
+        self.params = self.options.params or {}
 
     def setup(
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
@@ -161,133 +121,107 @@ class AttnsvmSweeper(Sweeper):
         ConfigError before any run, if a cell is not valid; SweepIncompleteError at the end, if a
         cell has no complete record.
         """
+        hydra = self.composed.hydra
         check_subdir(self.composed)
         written = axes(self.params, arguments, self.context.config_loader)
-        several = bool(self.params) or any(axis.is_swept for axis in written)
-        check_sweep(self.composed, self.composed.hydra, several)
+        check_sweep(self.composed, hydra, self.params or any(axis.is_swept for axis in written))
         cells, configs, skipped = self._cells(grid(written))
-        self.folder = sweep_folder(self.composed, lambda: plan_digest(configs.values()))
-        self.composed.hydra.sweep.dir = str(self.folder)
-        self.job_size = self.cells_per_job or _default_job_size(
-            len(cells), self.composed.hydra.launcher
-        )
-        self.jobs = self._launcher()
+        folder = self.folder = sweep_folder(self.composed, lambda: plan_digest(configs.values()))
+        hydra.sweep.dir = str(folder)
+        launcher = self._launcher()
         if any(config.dry_run for config in configs.values()):
-            log_plan(self.folder, cells, configs)
+            log_plan(folder, cells, configs)
             return
         from attnsvm.sweeps.status import progress
 
-        again = rerun(self.composed.hydra)
-        names = names_on_record(self.folder, configs, again)
-        fields = {name: fields_of(config) for name, config in configs.items()}
-        for name, config in configs.items():
-            if not run_state(self.folder / names[name], verify=False).finished:
-                refuse_without_disk(config, self.folder)
-        on_record = _renamed(cells, names), _renamed(fields, names)
-        composed = OmegaConf.to_yaml(self.composed)
-        pending = begin_sweep(self.folder, *on_record, composed, again, skipped)
-        with progress(self.folder, pending, done=len(cells) - len(pending)):
-            self._launch(unobstructed(self.folder, pending))
-        complete: tuple[str, ...] = FINISHED
+        def on_record(names: dict[str, str]) -> tuple[Cells, dict[str, Any]]:
+            fields = {names[name]: fields_of(config) for name, config in configs.items()}
+            return {names[name]: cell for name, cell in cells.items()}, fields
+
+        again = rerun(hydra)
+        names, composed = names_on_record(folder, configs, again), OmegaConf.to_yaml(self.composed)
+        pending = begin_sweep(folder, *on_record(names), composed, again, skipped)
+        with progress(folder, pending, done=len(cells) - len(pending)):
+            self._launch(launcher, unobstructed(folder, pending))
         if again:  # what was not made again is still on record
-            names, complete = names_on_record(self.folder, configs), ("done",)
-            write_plan(self.folder, _renamed(cells, names), _renamed(fields, names), skipped)
-        if incomplete := close_sweep(self.folder, names.values(), complete):
+            names = names_on_record(folder, configs)
+            write_plan(folder, *on_record(names), skipped)
+        if incomplete := close_sweep(folder, names.values(), ("done",) if again else FINISHED):
             # Hydra itself calls this only after a sweep without failures
             self.context.callbacks.on_multirun_end(config=self.composed, config_name=None)
             raise SweepIncompleteError(incomplete)
 
-    def _cells(
-        self, grid: list[list[str]]
-    ) -> tuple[dict[str, list[str]], dict[str, Any], dict[str, str]]:
+    def _cells(self, grid: list[list[str]]) -> tuple[Cells, dict[str, RunConfig], dict[str, str]]:
         """Return overrides and config of the distinct cells, by the name of their run's folder.
 
-        And why cells cannot be, by their overrides; ConfigError unless they are to be skipped, or
-        if they set a field that the options of no cell have.
+        And why cells cannot be, by their overrides; ConfigError unless they are to be skipped.
         """
-        usual = gc.get_threshold()
-        gc.set_threshold(100_000)  # else a fifth of the time goes to objects of torch, which stay
         from attnsvm.experiment import check
 
-        cells, configs, skipped = dict[str, list[str]](), dict[str, Any](), dict[str, str]()
-        absent = dict[str, str]()
+        gc.freeze()  # else a fifth of the time goes to objects of torch, which stay
+        cells, configs, skipped = Cells(), dict[str, RunConfig](), dict[str, str]()
         machine = job_machine(self.composed.hydra.launcher)
         common = set(grid[0]).intersection(*grid)
         for number, written in enumerate(each("checking run", grid)):
             try:
                 cell, config = self.composer.settled(self.composed, written, number)
-                if (name := run_name(config)) in cells:
-                    continue
-                check(config)
+                name = run_name(config)
+                if name not in cells:
+                    check(config)
             except (ConfigError, HydraException, OmegaConfBaseException) as error:
-                field_name, why = absent_field(error), one_line(user_message(error) or str(error))
-                if not (field_name or isinstance(error, ConfigError)):
-                    raise
-                if field_name:
-                    absent[field_name] = why
                 own = " ".join(word for word in written if word not in common)
-                skipped[own or " ".join(written)] = why
-                continue
-            check_run(config, self.composed.hydra, machine)
-            cells[name], configs[name] = cell, config
-        gc.set_threshold(*usual)
-        if absent:
-            known = {name for config in configs.values() for name in fields_of(config)}
-            for name in absent.keys() - known:
-                if not any(field.startswith(f"{name}.") for field in known):
-                    raise ConfigError(absent[name])
+                skipped[own or " ".join(written)] = one_line(user_message(error) or str(error))
+            else:
+                check_run(config, self.composed.hydra, machine)
+                cells[name], configs[name] = cell, config
         if skipped:
-            share = f"{len(skipped)} of {len(grid)} cells of the grid"
-            if not (self.skips and cells):
-                hint = f"; hydra.sweeper.invalid=skip skips {share} that cannot be" if cells else ""
-                raise ConfigError(f"{next(iter(skipped.values()))}{hint}")
-            log.warning("%s are skipped: they cannot be", share)
-            for cell_words, why in itertools.islice(skipped.items(), FAILURES_LISTED):
-                log.warning("skipped %s: %s", cell_words, why)
+            first, share = next(iter(skipped.values())), f"{len(skipped)} of {len(grid)} cells"
+            if not cells:
+                raise ConfigError(first)
+            if self.options.invalid == "refuse":
+                hint = f"hydra.sweeper.invalid=skip skips {share} of the grid that cannot be"
+                raise ConfigError(f"{first}; {hint}")
+            log.warning("%s of the grid are skipped: they cannot be", share)
+            for words, why in list(skipped.items())[:FAILURES_LISTED]:
+                log.warning("skipped %s: %s", words, why)
         if equal := len(grid) - len(cells) - len(skipped):
             log.info("%d of %d runs are equal to others: each runs once", equal, len(grid))
         return cells, configs, skipped
 
-    def _launch(self, pending: dict[str, list[str]]) -> None:
-        """Run the cells by the launcher; if it fails, submit again the cells that did not start.
-
-        If it failed before any cell started, its error is raised.
-        """
-        first = len(pending)
-        while pending and (broken := self._launched(pending)):
-            left = {
-                name: cell
-                for name, cell in pending.items()
-                if run_state(self.folder / name, verify=False).state == "missing"
-            }
-            if len(left) == first:
-                raise broken
-            log.error("the launcher failed (%s); %d runs had not started", broken, len(left))
-            pending = left if len(left) < len(pending) else {}
-
     def _launcher(self) -> Launcher:
         """Return the launcher; in jobs of several cells the callbacks are called for each cell."""
-        self.job = Task(self.task, self.context, self.composed)
-        context = self.context
-        if self.job_size > 1:
+        options = self.composed.hydra.launcher
+        has_gpu = any(options.get(name) for name in ("gpus_per_node", "gpus_per_task", "gres"))
+        size = self.options.cells_per_job or (SHARING if has_gpu else 1)
+        self.job, context = Task(self.task, self.context, self.composed, size), self.context
+        if size > 1:
             context = HydraContext(context.config_loader, type(context.callbacks)())
         return Plugins.instance().instantiate_launcher(
             hydra_context=context, task_function=self.job, config=self.composed
         )
 
-    def _launched(self, cells: dict[str, list[str]]) -> Exception | None:
-        """Run the cells in batches; return the exception that stopped the launcher, if any."""
-        jobs = list(cells.values())
-        if self.job_size > 1:
-            jobs = self.job.pack(cells, self.job_size)
-            log.info("%d runs in %d jobs", len(cells), len(jobs))
-        size = self.max_batch_size or len(jobs)
-        for first in range(0, len(jobs), size):
+    def _launch(self, launcher: Launcher, pending: Cells) -> None:
+        """Run the cells by the launcher; if it fails, submit again the cells that did not start.
+
+        If it failed before any cell started, its error is raised.
+        """
+        first = len(pending)
+        while pending:
+            jobs = self.job.pack(pending)
+            size = self.options.max_batch_size or len(jobs)
             try:
-                results = self.jobs.launch(jobs[first : first + size], initial_job_idx=first)
+                for k in range(0, len(jobs), size):
+                    for result in launcher.launch(jobs[k : k + size], initial_job_idx=k):
+                        if result.status is not JobStatus.COMPLETED:  # an error outside of the run
+                            log.error("job %s: %s", result.overrides, result._return_value)
+                return
             except Exception as error:
-                return error
-            for result in results:  # an error in a run is in its record
-                if result.status is not JobStatus.COMPLETED:
-                    log.error("job %s: %s", result.overrides, result._return_value)
-        return None
+                left = {
+                    name: cell
+                    for name, cell in pending.items()
+                    if run_state(self.folder / name, verify=False).state == "missing"
+                }
+                if len(left) == first:
+                    raise
+                log.error("the launcher failed (%s); %d runs had not started", error, len(left))
+                pending = left if len(left) < len(pending) else {}

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnsvm.config import ConfigError
-from attnsvm.config.instantiate import check_extensions
 from attnsvm.config.plugins import use_extensions
 from attnsvm.config.words import rows
 from attnsvm.display.pace import speaking
@@ -41,7 +40,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     others, paper = ("directory", "config_dir", "extension", "style"), options.style == "paper"
     parts = {name: value for name, value in vars(options).items() if name not in others and value}
     try:
-        check_extensions(options.extension)
         use_extensions(options.extension)
         if set(parts) - {"where"} and not {"x", "y"} <= set(parts):
             raise ConfigError("a chart must have --x and --y")

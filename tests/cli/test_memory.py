@@ -50,22 +50,15 @@ def test_the_estimate_is_a_lower_bound():
         v for names, v in memory.memory_needed(config).items() if "optimizer.steps" in names
     ]
     assert held <= needed <= held + 1000 * memory.snapshots(config)
-    size = 100 * 8 * 50**2  # of one matrix for each instance
-    assert memory.disk_needed(config)["trials", "data.d"] == size
-    optimal = composed("data.d=50", "selection=optimal", "svm.norms=[nuclear]")
-    assert memory.disk_needed(optimal)["trials", "data.d"] == 0  # NaN compresses
 
 
-def test_what_fits_is_not_refused(tmp_path):
+def test_what_fits_is_not_refused():
     config = composed("trials=100000")
     needed = sum(memory.memory_needed(config).values())
     for machine in (memory.Machine(GiB, "a job"), memory.Machine(needed, "a job"), None):
         memory.refuse_without_memory(config, machine)
-    memory.refuse_without_disk(config, tmp_path / "not/there")
     with pytest.raises(ConfigError, match=r"and a job has .* KiB; must be smaller"):
         memory.refuse_without_memory(config, memory.Machine(needed - 1, "a job"))
-    with pytest.raises(ConfigError, match=r"of disk space, and .* has .*iB; must be smaller"):
-        memory.refuse_without_disk(composed("trials=1000000000000"), tmp_path)
 
 
 def test_the_memory_of_a_job_is_what_it_asks_slurm_for(monkeypatch, tmp_path):

@@ -54,14 +54,12 @@ def test_a_failed_run_is_on_record_stops_no_search_and_is_never_the_best(tmp_pat
 def test_a_search_that_ends_without_a_number_ends_with_its_report(sampler, tmp_path):
     """Optuna's sweeper itself ends with an error then."""
     two_files(tmp_path)
-    fails, is_grid = sampler == "grid with a failing run", sampler != "tpe"
+    fails = sampler == "grid with a failing run"
     words = ["-m", "hydra/sweeper=optuna", f"hydra/sweeper/sampler={sampler.partition(' ')[0]}"]
     words += ["data=file", f"data.path=choice({'a.npz,b.npz' if fails else 'a.npz'})"]
     words += ["hydra.sweeper.n_jobs=2", "hydra.sweeper.n_trials=2", "optimizer.steps=0"]
     done = ran(*words, "objective=mean(risk)", cwd=tmp_path, code=1 if fails else 2)
     assert ("1 failed of 2 runs" in done.stderr) == fails
-    reason = "the last run of the grid has no number" if is_grid else "no run is defined"
-    assert reason in done.stderr
     assert "Traceback" not in done.stderr
     assert (tmp_path / "multirun/latest/report.html").exists()
 

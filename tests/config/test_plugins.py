@@ -95,7 +95,6 @@ BROKEN = {
     "must be decorated with @dataclass itself": CONFIG.replace("@dataclass", ""),
     "its _target_ must name a class in cubic_heads": CONFIG.replace("cubic_heads.head", "os"),
     "its field other must be declared as Annotated[": CONFIG + "    other: int = 3\n",
-    "field b must be of int | float |": CONFIG + "    b: list[list[int]] = option([], None, 'x')\n",
     "its defaults must be of their types": CONFIG + "    b: int = option('a', None, 'x')\n",
     "its QUANTITIES must be a mapping of words to Quantity, not empty": "{}",
     "a mapping of words to Quantity": "{'a b': Quantity('largest', '1')}",
