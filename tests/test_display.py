@@ -100,20 +100,6 @@ def test_margins_are_those_of_the_solution(ax, trained):
     assert len(margin) == batch.n * (batch.T - 1)
 
 
-def test_an_infeasible_instance_says_so(ax, trained):
-    tokens = torch.ones(1, 2, 6)  # equal tokens cannot be separated
-    attnsvm.solve_svm(tokens, trained[0].Z[0, :1], [0]).plot(ax=ax)
-    assert ax.get_title() == "infeasible"
-    assert [text.get_text() for text in ax.texts] == ["no W to draw"]
-
-
-def test_gen_svm_shows_its_equalities(ax, trained):
-    X, Z = trained[0].X[:1], trained[0].Z[:1]
-    attended = torch.arange(5) < torch.tensor([[2], [1], [1], [1]])
-    attnsvm.solve_gen_svm(X, Z, attended[None], 0.0 * attended[None])[1].plot(ax=ax)
-    assert np.allclose(points(ax, "equality (1)")[:, 1], 0, atol=1e-9)
-
-
 @pytest.fixture(scope="module")
 def stages():
     batch = attnsvm.sample("sphere", n=5, T=5, d=2, trials=6)
@@ -126,7 +112,6 @@ def stages():
 def test_a_line_has_sizes_and_counts_but_no_array(stages):
     batch, path, selection, solution = map(repr, stages)
     assert batch == "ProblemBatch(instances=6, n=5, T=5, d=2, head=Linear, device=cpu)"
-    assert path.startswith("Trajectory(instances=6, n=5, T=5, d=2, snapshots=3, last_step=200, ")
     assert "trained=K, Q (m=2)" in path
     ended = [status.value for status in stages[1].status()]
     assert f"{ended.count('unsaturated')} unsaturated" in path

@@ -39,11 +39,11 @@ class DrawnConfig(DataConfig):
     d: Annotated[int, SIZE, "dimension of a token"] = 10
 
 
-class SphereConfig(DrawnConfig, name="sphere", target="Sphere"):
+class SphereConfig(DrawnConfig, name="sphere"):
     """Tokens, queries and head uniform on the unit sphere, labels +-1: the paper's instances."""
 
 
-class OrthonormalConfig(DrawnConfig, name="orthonormal", target="Orthonormal"):
+class OrthonormalConfig(DrawnConfig, name="orthonormal"):
     """Orthonormal tokens (T <= d), labels +1: the paper's instances for the quadratic head."""
 
     T: Annotated[int, SIZE, "tokens of a sample, T <= d"] = 8
@@ -53,14 +53,14 @@ class OrthonormalConfig(DrawnConfig, name="orthonormal", target="Orthonormal"):
             yield "T", f"<= d={self.d}: the tokens are orthonormal"
 
 
-class PromptConfig(DrawnConfig, name="prompt", target="Prompt"):
+class PromptConfig(DrawnConfig, name="prompt"):
     """One query for all samples, labels +1: the trained prompt of arXiv 2306.13596.
 
     Tokens and head are uniform on the unit sphere.
     """
 
 
-class PlantedConfig(DrawnConfig, name="planted", target="Planted"):
+class PlantedConfig(DrawnConfig, name="planted"):
     """One token of each sample carries the label and resembles the query.
 
     Further samples can be held out.
@@ -75,7 +75,7 @@ class PlantedConfig(DrawnConfig, name="planted", target="Planted"):
     held_out: Annotated[int, INDEX, "further samples of each instance, not trained on"] = 0
 
 
-class SphereInSpanConfig(DrawnConfig, name="sphere_in_span", target="SphereInSpan"):
+class SphereInSpanConfig(DrawnConfig, name="sphere_in_span"):
     """Instances of sphere in the n (T + 1) dimensions that tokens and queries span: for large d."""
 
     @property
@@ -84,21 +84,21 @@ class SphereInSpanConfig(DrawnConfig, name="sphere_in_span", target="SphereInSpa
         return min(self.d, self.n * (self.T + 1))
 
 
-class PathsFarConfig(DataConfig, name="paths_far", target="PathsFar"):
+class PathsFarConfig(DataConfig, name="paths_far"):
     """First two-dimensional scene of the paper's trajectory figure: n=2, T=3, samples far apart.
 
     Published with seed=1 trials=1.
     """
 
 
-class PathsNearConfig(DataConfig, name="paths_near", target="PathsNear"):
+class PathsNearConfig(DataConfig, name="paths_near"):
     """Second two-dimensional scene of the paper's trajectory figure: n=2, T=5, overlapping.
 
     Published with seed=3 trials=1.
     """
 
 
-class FileConfig(DataConfig, name="file", target="File"):
+class FileConfig(DataConfig, name="file"):
     """Your own instances: data.path=tokens.npz with X (B,n,T,d), Z (B,n,d), Y (B,n).
 
     Or token ids (B,n,T) and next (B,n); a mask is optional.
@@ -107,7 +107,7 @@ class FileConfig(DataConfig, name="file", target="File"):
     path: Annotated[str, "the file; a value is required"] = MISSING
 
 
-class DigitsConfig(DataConfig, name="digits", target="Digits"):
+class DigitsConfig(DataConfig, name="digits"):
     """Patches of scikit-learn's handwritten digits, two digits as the classes."""
 
     n: Annotated[int, SIZE, "images of an instance"] = 6
@@ -136,7 +136,7 @@ class VocabularyConfig(DrawnConfig):
             yield "K", f"<= d={self.d}: the embeddings are linearly independent"
 
 
-class TokenGraphConfig(VocabularyConfig, name="token_graph", target="TokenGraph"):
+class TokenGraphConfig(VocabularyConfig, name="token_graph"):
     """Next-token prediction: sequences of a vocabulary, each with the next token among its own.
 
     The query is the last token.
@@ -151,7 +151,7 @@ class TokenGraphConfig(VocabularyConfig, name="token_graph", target="TokenGraph"
     embeddings: Embeddings = "sphere"
 
 
-class TextConfig(VocabularyConfig, name="text", target="Text"):
+class TextConfig(VocabularyConfig, name="text"):
     """Next-word prediction: windows of a real text, each with its next word.
 
     The query is the last word; data.text=FILE, null: ours.
@@ -184,7 +184,7 @@ class ClassifierConfig(DataConfig):
         return max(self.K, self.d)
 
 
-class ClassesConfig(ClassifierConfig, name="classes", target="Classes"):
+class ClassesConfig(ClassifierConfig, name="classes"):
     """Points that a linear classifier separates, for model=linear with loss=cross_entropy."""
 
     points: Annotated[
@@ -217,7 +217,7 @@ class ClassesConfig(ClassifierConfig, name="classes", target="Classes"):
                 yield name, f"{str(usual).lower()} {must}"
 
 
-class ContextsConfig(ClassifierConfig, name="contexts", target="Contexts"):
+class ContextsConfig(ClassifierConfig, name="contexts"):
     """Contexts with several next tokens each, for a linear decoder: model=linear.
 
     With loss=cross_entropy.
@@ -239,7 +239,7 @@ class ContextsConfig(ClassifierConfig, name="contexts", target="Contexts"):
             yield "support", f"<= K={self.K}: they are of the vocabulary"
 
 
-class PretrainedConfig(DataConfig, name="pretrained", target="Pretrained"):
+class PretrainedConfig(DataConfig, name="pretrained"):
     """A head of a real transformer on sentences of a text.
 
     The model is data.transformer=minilm, or a folder with config.json, model.safetensors and

@@ -253,7 +253,8 @@ class Option(Group):
     """Base of the options of a group; each configures the class `_target_`.
 
     A subclass with a `name` is an option of attnsvm, and a dataclass without a decorator. It
-    configures the class `target` of the module attnsvm.GROUP.
+    configures the class `target` of the module attnsvm.GROUP; by default ReluHeadConfig of the
+    group head configures Relu.
     """
 
     DECLARED: ClassVar[dict[str, dict[str, type]]] = {}
@@ -264,7 +265,8 @@ class Option(Group):
     def __init_subclass__(cls, name: str = "", target: str = "", **others: Any) -> None:
         super().__init_subclass__(**others)
         if name:
-            cls._target_ = f"attnsvm.{cls.GROUP}.{target}"
+            own = cls.__name__.removesuffix("Config").removesuffix(cls.GROUP.capitalize())
+            cls._target_ = f"attnsvm.{cls.GROUP}.{target or own}"
             cls.__annotations__["_target_"] = "str"
             dataclass(cls)
             cls.DECLARED.setdefault(cls.GROUP, {})[name] = cls

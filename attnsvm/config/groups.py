@@ -16,27 +16,27 @@ class ModelConfig(Option):
     GROUP = "model"
 
 
-class CrossAttentionConfig(ModelConfig, name="cross_attention", target="CrossAttention"):
+class CrossAttentionConfig(ModelConfig, name="cross_attention"):
     """The query z_i is drawn with the sample."""
 
 
-class LinearClassifierConfig(ModelConfig, name="linear", target="LinearClassifier"):
+class LinearClassifierConfig(ModelConfig, name="linear"):
     """A linear classifier: softmax(W x), with data=classes, contexts, or X and y of a file."""
 
 
-class SelfAttentionConfig(ModelConfig, name="self_attention", target="SelfAttention"):
+class SelfAttentionConfig(ModelConfig, name="self_attention"):
     """The query is one of the sample's own tokens, z_i = x_{i,query}."""
 
     query: Annotated[int, INDEX, "index of the query token, 0 <= query < T"] = 0
 
 
-class SequenceConfig(ModelConfig, name="sequence", target="Sequence"):
+class SequenceConfig(ModelConfig, name="sequence"):
     """Every position is a query: n sequences of T tokens become n*T samples."""
 
     causal: Causal = False
 
 
-class TransformerConfig(ModelConfig, name="transformer", target="Transformer"):
+class TransformerConfig(ModelConfig, name="transformer"):
     """Several layers and heads of attention, each compared with the SVM of its own input."""
 
     layers: Annotated[int, SIZE, "number of layers"] = 2
@@ -92,11 +92,11 @@ class ParameterizationConfig(Option):
     GROUP = "parameterization"
 
 
-class WConfig(ParameterizationConfig, name="w", target="W"):
+class WConfig(ParameterizationConfig, name="w"):
     """The combined weights W themselves: the limit is the Frobenius-norm SVM."""
 
 
-class KQConfig(ParameterizationConfig, name="kq", target="KQ"):
+class KQConfig(ParameterizationConfig, name="kq"):
     """W = K Q^T with K, Q of shape (d, m): the limit is the nuclear-norm SVM."""
 
     m: Annotated[int | None, SIZE, "columns of K and Q, 1 <= m <= d; null means d"] = None
@@ -108,25 +108,25 @@ class HeadConfig(Option):
     GROUP = "head"
 
 
-class LinearHeadConfig(HeadConfig, name="linear", target="Linear"):
+class LinearHeadConfig(HeadConfig, name="linear"):
     """h(o) = v^T o."""
 
     train: Annotated[bool, "train v together with the attention weights"] = False
 
 
-class ReluHeadConfig(HeadConfig, name="relu", target="Relu"):
+class ReluHeadConfig(HeadConfig, name="relu"):
     """h(o) = 1^T relu(V^T o) with ||V||_F = 1: the paper's MLP head."""
 
     train: Annotated[bool, "train V together with the attention weights"] = False
 
 
-class QuadraticHeadConfig(HeadConfig, name="quadratic", target="Quadratic"):
+class QuadraticHeadConfig(HeadConfig, name="quadratic"):
     """h(o) = v^T o - lambda ||o||^2: large lambda makes attention spread over several tokens."""
 
     lam: Annotated[float, NOT_NEGATIVE, "lambda, the weight of ||o||^2 (score units)"] = 0.1
 
 
-class MlpHeadConfig(HeadConfig, name="mlp", target="Mlp"):
+class MlpHeadConfig(HeadConfig, name="mlp"):
     """A small torch network: Linear(d, width), GELU, Linear(width, 1).
 
     Any other: a subclass of attnsvm.head.Module in your own package.
@@ -136,7 +136,7 @@ class MlpHeadConfig(HeadConfig, name="mlp", target="Mlp"):
     train: Annotated[bool, "train the network together with the attention weights"] = False
 
 
-class JointHeadConfig(HeadConfig, name="joint", target="Joint"):
+class JointHeadConfig(HeadConfig, name="joint"):
     """h(o) = v^T o, with v trained with the attention in steps of its own size."""
 
     train: Annotated[bool, "true: v is trained together with the attention weights"] = True
@@ -147,7 +147,7 @@ class JointHeadConfig(HeadConfig, name="joint", target="Joint"):
             yield "train", "true; head=linear has false"
 
 
-class VocabularyHeadConfig(HeadConfig, name="vocabulary", target="Vocabulary"):
+class VocabularyHeadConfig(HeadConfig, name="vocabulary"):
     """h(o) = log softmax(C o)_y of a next token y: with loss=linear the cross-entropy."""
 
 
@@ -157,15 +157,15 @@ class LossConfig(Option):
     GROUP = "loss"
 
 
-class LogisticLossConfig(LossConfig, name="logistic", target="Logistic"):
+class LogisticLossConfig(LossConfig, name="logistic"):
     """log(1 + exp(-u))."""
 
 
-class ExponentialLossConfig(LossConfig, name="exponential", target="Exponential"):
+class ExponentialLossConfig(LossConfig, name="exponential"):
     """exp(-u)."""
 
 
-class LogLossConfig(LossConfig, name="log", target="Log"):
+class LogLossConfig(LossConfig, name="log"):
     """-log(u) of a probability u > 0: the loss of next-token prediction.
 
     With data=token_graph, classes, contexts.
@@ -180,7 +180,7 @@ class LinearLossConfig(LossConfig, name="linear", target="LinearLoss"):
     """-u."""
 
 
-class SquaredLossConfig(LossConfig, name="squared", target="Squared"):
+class SquaredLossConfig(LossConfig, name="squared"):
     """(u - target)^2, not decreasing: breaks the theory on purpose."""
 
     target: Annotated[float, Range(), "margin of least loss"] = 1.0

@@ -64,42 +64,40 @@ def result_fields(config: RunConfig) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if key not in WITHOUT_EFFECT}
 
 
-def signature(config: RunConfig, fields: dict[str, Any] | None = None) -> str:
+def signature(config: RunConfig) -> str:
     """Return the run's identity: sha256 of its result-affecting fields, as in `digest`.
 
     Of the files of data=file, probe=[distance], optimizer.init_path and data=pretrained the content
-    counts, not the path; of plug-ins their code, not only their names. `fields` are its
-    `result_fields`, if they are known.
+    counts, not the path; of plug-ins their code, not only their names.
     """
-    fields = fields or result_fields(config)
-    return digest(fields, option_names(config), extension_code(config))
+    return digest(result_fields(config), option_names(config), extension_code(config))
 
 
 def digest(
     fields: Mapping[str, Any],
     options: Mapping[str, str],
     code: Mapping[str, str],
+    *,
     contents: bool = True,
 ) -> str:
-    """Return the sha256 of the fields that differ from `values_before`: a new one changes nothing.
+    """Return the sha256 of the fields that differ from `values_before`, and of plug-ins' `code`.
 
-    Of a group the class counts too. Of a plug-in's option all fields count, and the `code`; of a
-    file that is named the content, or the path without `contents`.
+    So a new field that has its value of before changes nothing. Of a group the class counts too. Of
+    a plug-in's option all fields count, and the `code`; of a file that is named the content, or the
+    path without `contents`.
     """
     fields = with_contents(fields) if contents else fields
-    identity = {**differing(fields, options), "extensions": code}
-    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+    own = _differing("", RunConfig, fields) | in_parts(fields, options, _differing)
+    return _sha256({**own, "extensions": code})
 
 
 def digest_before_formats(fields: Mapping[str, Any], code: Mapping[str, str], version: str) -> str:
     """Return the signature of a run as it was before records had a format: of all its fields."""
-    text = json.dumps([version, with_contents({**fields, "extensions": code})], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return _sha256([version, with_contents({**fields, "extensions": code})])
 
 
-def differing(fields: Mapping[str, Any], options: Mapping[str, str]) -> dict[str, Any]:
-    """Return the fields of a config that have another value than records without them."""
-    return _differing("", RunConfig, fields) | in_parts(fields, options, _differing)
+def _sha256(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _differing(place: str, schema: Any, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -145,10 +143,9 @@ def named_files(fields: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str, s
 
     Parts are data, probes and the optimizer; the digest is None for what is not here.
     """
-    parts = [(part, "path") for part in (fields["data"], *fields["probe"].values())]
-    parts += [(fields["optimizer"], "init_path")]
-    parts += [(fields["data"], key) for key in ("text", "transformer")]
-    for part, key in parts:
+    data, optimizer = fields["data"], fields["optimizer"]
+    parts = [(part, "path") for part in (data, *fields["probe"].values())]
+    for part, key in (*parts, (optimizer, "init_path"), (data, "text"), (data, "transformer")):
         if isinstance(part, dict) and isinstance(part.get(key), str):
             yield part, key, content_digest(part[key], is_model=key == "transformer")
 
@@ -157,8 +154,7 @@ def extension_code(config: RunConfig) -> dict[str, str]:
     """Return the digest of the code of each plug-in's package, and the helpers that it counts."""
     named = {package: ", ".join(helpers(package)) for package in config.extensions}
     return {
-        package: code_digest(package) + (f" with {others}" if others else "")
-        for package, others in named.items()
+        p: code_digest(p) + (f" with {others}" if others else "") for p, others in named.items()
     }
 
 
@@ -208,13 +204,13 @@ def digest_of_cells(cells: Iterable[Mapping[str, Any]]) -> str:
     """Return the `plan_digest` of cells, each its `fields_of`, in this version or an older one."""
     texts = set[str]()
     for cell in cells:
-        parts = schemas_of({group: str(cell.get(group)) for group in GROUPS})
-        parts |= {f"probe.{name}": schema for name, schema in PROBES.own.items()}
-        known = {name: values_before(schema) for name, schema in parts.items()}
+        schemas = schemas_of({group: str(cell.get(group)) for group in GROUPS})
+        schemas |= {f"probe.{name}": schema for name, schema in PROBES.own.items()}
+        known = {name: values_before(schema) for name, schema in schemas.items()}
         before = recorded_fields({**values_before(RunConfig), **known}, {})
         own = {name: value for name, value in cell.items() if before.get(name, ABSENT) != value}
         texts.add(json.dumps(own, sort_keys=True))
-    return hashlib.sha256(json.dumps(sorted(texts)).encode()).hexdigest()[:12]
+    return _sha256(sorted(texts))[:12]
 
 
 # --- folders --------------------------------------------------------------------------------------
@@ -222,8 +218,7 @@ def digest_of_cells(cells: Iterable[Mapping[str, Any]]) -> str:
 
 def run_name(config: RunConfig) -> str:
     """Return the folder name of a run: what distinguishes it, then the start of its signature."""
-    fields = result_fields(config)
-    return folder_name(option_names(config), fields, signature(config, fields))
+    return folder_name(option_names(config), result_fields(config), signature(config))
 
 
 def folder_name(names: Mapping[str, str], fields: Mapping[str, Any], signature: str) -> str:

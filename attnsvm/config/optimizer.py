@@ -143,18 +143,18 @@ class DescentConfig(FirstOrderConfig):
     ROTATION_EQUIVARIANT = True
 
 
-class NormalizedGDConfig(DescentConfig, name="normalized_gd", target="NormalizedGD"):
+class NormalizedGDConfig(DescentConfig, name="normalized_gd"):
     """Normalised gradient descent, the paper's; of (K, Q) each factor by its own norm."""
 
 
-class GDConfig(DescentConfig, name="gd", target="GD"):
+class GDConfig(DescentConfig, name="gd"):
     """Gradient descent with a fixed step: W grows like log(steps)."""
 
     lr: Annotated[float, POSITIVE, "step size"] = 30.0
     steps: int = 50000
 
 
-class SafeGDConfig(DescentConfig, name="safe_gd", target="SafeGD"):
+class SafeGDConfig(DescentConfig, name="safe_gd"):
     """Gradient descent whose step is the largest that provably lowers the risk.
 
     It grows as attention saturates.
@@ -169,14 +169,14 @@ class SafeGDConfig(DescentConfig, name="safe_gd", target="SafeGD"):
             yield "growth", "0, or schedule=decay: larger steps may raise the risk"
 
 
-class PolyakConfig(DescentConfig, name="polyak", target="Polyak"):
+class PolyakConfig(DescentConfig, name="polyak"):
     """Gradient descent with step lr (L - L*) / ||grad||^2, L* the risk at the optimal tokens."""
 
     OF_THE_RISK = True
     lr: Annotated[float, POSITIVE, "factor on the Polyak step"] = 1.0
 
 
-class MomentumConfig(DescentConfig, name="momentum", target="Momentum"):
+class MomentumConfig(DescentConfig, name="momentum"):
     """Heavy-ball gradient descent with a fixed step: W grows like log(steps)."""
 
     lr: Annotated[float, POSITIVE, "step size"] = 3.0
@@ -185,7 +185,7 @@ class MomentumConfig(DescentConfig, name="momentum", target="Momentum"):
     nesterov: Annotated[bool, "steps along gradient + beta velocity"] = False
 
 
-class AdamConfig(FirstOrderConfig, name="adam", target="Adam"):
+class AdamConfig(FirstOrderConfig, name="adam"):
     """Adam with bias correction; eps=0 makes it blind to the size of the gradient."""
 
     lr: Annotated[float, POSITIVE, "step size (of an entry)"] = 0.1
@@ -194,13 +194,13 @@ class AdamConfig(FirstOrderConfig, name="adam", target="Adam"):
     eps: Annotated[float, NOT_NEGATIVE, "added to the root of the mean squared gradient"] = 1e-8
 
 
-class SignGDConfig(FirstOrderConfig, name="sign_gd", target="SignGD"):
+class SignGDConfig(FirstOrderConfig, name="sign_gd"):
     """Every entry changes by the step size, against the sign of its gradient."""
 
     lr: Annotated[float, POSITIVE, "step size (of an entry)"] = 0.01
 
 
-class SteepestConfig(FirstOrderConfig, name="steepest", target="Steepest"):
+class SteepestConfig(FirstOrderConfig, name="steepest"):
     """Steps of one size in optimizer.norm, along the gradient or its momentum: margins in it.
 
     Of (K, Q) each factor by itself.
@@ -216,7 +216,7 @@ class SteepestConfig(FirstOrderConfig, name="steepest", target="Steepest"):
     nesterov: Annotated[bool, "steps along gradient + beta momentum"] = False
 
 
-class MuonConfig(FirstOrderConfig, name="muon", target="Muon"):
+class MuonConfig(FirstOrderConfig, name="muon"):
     """Muon: Nesterov momentum made nearly orthogonal by Newton-Schulz steps, as published.
 
     Steps are times the root of rows / columns where a matrix has more rows, as of torch.optim.Muon.
@@ -235,7 +235,7 @@ class MuonConfig(FirstOrderConfig, name="muon", target="Muon"):
     ] = "jordan"
 
 
-class MirrorDescentConfig(FirstOrderConfig, name="mirror_descent", target="MirrorDescent"):
+class MirrorDescentConfig(FirstOrderConfig, name="mirror_descent"):
     """Mirror descent with the potential sum |w|^p / p: margins in the l_p norm."""
 
     growth: Annotated[float, NOT_NEGATIVE, "change of the step size per step, see schedule"] = 0.05
@@ -243,9 +243,7 @@ class MirrorDescentConfig(FirstOrderConfig, name="mirror_descent", target="Mirro
     normalized: Annotated[bool, "divide the gradient by its norm, l_q with 1/p + 1/q = 1"] = True
 
 
-class RegularizationPathConfig(
-    OptimizerConfig, name="regularization_path", target="RegularizationPath"
-):
+class RegularizationPathConfig(OptimizerConfig, name="regularization_path"):
     """Minimisers in balls of growing radius R; their directions tend to the attention SVMs.
 
     The balls are ||W||_F <= R, or (||K||_F^2 + ||Q||_F^2)/2 <= R.

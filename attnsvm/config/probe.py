@@ -56,7 +56,7 @@ class ProbeConfig(Option):
             cls.GROUP, cls.QUANTITIES = f"probe.{name}", DECLARED[name]
 
 
-class RankConfig(ProbeConfig, name="rank", target="Rank"):
+class RankConfig(ProbeConfig, name="rank"):
     """Effective and stable rank of W, which is K Q^T where these are trained."""
 
     threshold: Annotated[
@@ -64,62 +64,62 @@ class RankConfig(ProbeConfig, name="rank", target="Rank"):
     ] = 1e-3
 
 
-class EntropyConfig(ProbeConfig, name="entropy", target="Entropy"):
+class EntropyConfig(ProbeConfig, name="entropy"):
     """Entropy of attention, -sum_t s_t log s_t, mean and maximum over the samples."""
 
 
-class DistanceConfig(ProbeConfig, name="distance", target="Distance"):
+class DistanceConfig(ProbeConfig, name="distance"):
     """Distance of the direction of W to that of a matrix in an .npy file."""
 
     path: Annotated[str, "the file, (d, d) numbers; a value is required"] = MISSING
 
 
-class BalanceConfig(ProbeConfig, name="balance", target="Balance"):
+class BalanceConfig(ProbeConfig, name="balance"):
     """How far K and Q are from balance, which gradient flow from balanced weights keeps.
 
     Needs parameterization=kq.
     """
 
 
-class MarginGapConfig(ProbeConfig, name="margin_gap", target="MarginGap"):
+class MarginGapConfig(ProbeConfig, name="margin_gap"):
     """By how much W misses the largest margin; NaN for a norm whose SVM is not solved."""
 
 
-class ConstrainedConfig(ProbeConfig, name="constrained", target="Constrained"):
+class ConstrainedConfig(ProbeConfig, name="constrained"):
     """How far W is from the least risk in the ball of its own norm, where weights decay."""
 
 
-class ExcessRiskConfig(ProbeConfig, name="excess_risk", target="ExcessRisk"):
+class ExcessRiskConfig(ProbeConfig, name="excess_risk"):
     """Logarithm of the risk above that of attending to the selected tokens alone.
 
     For a linear head, else NaN.
     """
 
 
-class SlopeConfig(ProbeConfig, name="slope", target="Slope"):
+class SlopeConfig(ProbeConfig, name="slope"):
     """Least slope of the head at the attended mean of a sample, 0 where that sample is flat."""
 
 
-class OtherHeadsConfig(ProbeConfig, name="other_heads", target="OtherHeads"):
+class OtherHeadsConfig(ProbeConfig, name="other_heads"):
     """The other heads of a layer of data=pretrained against the SVM of the tokens of one head."""
 
 
-class HeldOutConfig(ProbeConfig, name="held_out", target="HeldOut"):
+class HeldOutConfig(ProbeConfig, name="held_out"):
     """What W selects in further samples of the same instance, data.held_out of them."""
 
 
-class MixtureConfig(ProbeConfig, name="mixture", target="Mixture"):
+class MixtureConfig(ProbeConfig, name="mixture"):
     """How far attention is from the mixture of tokens that scores best, known before training.
 
     For a linear or quadratic head, or a relu head with labels +1; NaN where it is not unique.
     """
 
 
-class OptimalityConfig(ProbeConfig, name="optimality", target="Optimality"):
+class OptimalityConfig(ProbeConfig, name="optimality"):
     """In how many samples the selected token is optimal, or locally optimal."""
 
 
-class TokenGraphProbeConfig(ProbeConfig, name="token_graph", target="TokenGraph"):
+class TokenGraphProbeConfig(ProbeConfig, name="token_graph"):
     """The token-priority graphs of next-token prediction: components, edges, attention by them."""
 
 

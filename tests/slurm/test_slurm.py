@@ -180,23 +180,6 @@ main()
 """
 
 
-def test_a_job_of_several_cells_goes_on_where_it_was_interrupted(slurm, tmp_path):
-    grid = ["-m", "seed=0,10,20", *SMALL[:4], "optimizer.steps=20,100000000", "trials=1"]
-    grid += ["optimizer.record_every=100000000", "hydra.sweeper.cells_per_job=6", *ON_CPUS]
-    driver = begun(*grid, cwd=tmp_path, env=slurm)
-    folder, in_work = tmp_path / "multirun/latest", {"done": 1, "running": 1, "missing": 4}
-    until(lambda: (folder / "sweep.json").exists() and state_counts(folder) == in_work)
-    until(lambda: owners(folder))
-    ((_, job),) = owners(folder)
-    output(slurm, "scontrol", "requeue", job)
-    until(lambda: state_counts(folder) == {"done": 1, "interrupted": 1, "missing": 4}, 30)
-    start_again(slurm, job)
-    until(lambda: state_counts(folder) == in_work, 90)
-    output(slurm, "scancel", job)
-    assert driver.wait(60) == 1
-    assert state_counts(folder) == {"done": 1, "interrupted": 1, "missing": 4}
-
-
 def test_a_job_that_reaches_its_time_limit_is_interrupted(slurm, tmp_path):
     # SLURM may send its signal a minute early: with one minute, before the run has begun
     limit = ["hydra.launcher.timeout_min=2", "hydra.launcher.signal_delay_s=20"]
