@@ -81,11 +81,13 @@ class Runs:
             return None
 
 
-def table(states: dict[str, record.RunState], everything: bool = False) -> str:
+def table(
+    states: dict[str, record.RunState], everything: bool = False, most: int | None = None
+) -> str:
     """Return a line for every run that is not done, or for every run, and the counts.
 
-    Then comes what to do about records that are kept. The last line has the number of runs in each
-    state, and of versions of the code if several.
+    There are at most `most` lines of runs. Then comes what to do about records that are kept. The
+    last line has the number of runs in each state, and of versions of the code if several.
     """
     rows = []
     for name, state in states.items():
@@ -93,6 +95,7 @@ def table(states: dict[str, record.RunState], everything: bool = False) -> str:
             place = state.run.get("place") if state.state == "failed" else ""
             reason = f"{state.reason} ({place})" if place else state.reason
             rows.append([record.one_line(word) for word in (state.state, name, reason)])
+    rows = rows[:most]
     widths = [max((len(row[i]) for row in rows), default=0) for i in range(2)]
     lines = [f"{s:<{widths[0]}}  {n:<{widths[1]}}  {r}".rstrip() for s, n, r in rows]
     counts = Counter(state.state for state in states.values())

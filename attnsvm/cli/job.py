@@ -90,7 +90,7 @@ class _Run:
                 import torch
 
                 torch.set_num_threads(int(os.environ.get("SLURM_CPUS_PER_TASK", "1")))
-            write(self.folder, _told(experiment.parts(self.config), self.config), self.origin)
+            write(self.folder, _counted(experiment.parts(self.config), self.config), self.origin)
         except (Exception, SystemExit) as error:  # not submitit's exit, which occurs in `hand_on`
             if not isinstance(error, ConfigError):
                 log.exception("run %s failed", self.folder.name)
@@ -103,7 +103,7 @@ class _Run:
 
     def _say(self, before: str = "") -> None:
         """Say how the run ended; if it is no part of a sweep, also its result and what is next."""
-        run, here = record.read_run(self.folder), Path.cwd()
+        run = record.read_run(self.folder)
         counts = ", ".join(f"{n} {status}" for status, n in sorted(run["statuses"].items()))
         times = ", ".join(f"{name} {record.duration(s)}" for name, s in run["timings_s"].items())
         if self.in_sweep:
@@ -114,11 +114,11 @@ class _Run:
         from attnsvm.sweeps.conclusion import conclusion
 
         _, *findings = conclusion(read_sweep(self.folder))  # the first line is on the counts
-        lines = [f"{before}{counts}", *findings, f"Time: {times}"]
-        near = os.path.relpath(self.folder) if here in self.folder.parents else self.folder
-        folder = shlex.quote(str(near))
-        lines.append(f"Next: attnsvm-report {folder}\n      attnsvm-verify {folder}")
-        outcome.info("%s: %s", self.folder, "\n".join(lines))
+        inside = self.folder.is_relative_to(Path.cwd())
+        folder = shlex.quote(os.path.relpath(self.folder) if inside else str(self.folder))
+        commands = f"Next: attnsvm-report {folder}\n      attnsvm-verify {folder}"
+        lines = "\n".join([f"{before}{counts}", *findings, f"Time: {times}", commands])
+        outcome.info("%s: %s", self.folder, lines)
 
     def on_stuck(self, stop: KeyboardInterrupt) -> None:
         """Record the interruption from another thread, just before the process ends."""
@@ -135,18 +135,16 @@ class _Run:
     def _record_failure(self, error: BaseException, state: str) -> None:
         try:
             complete(self.folder)
-            if (kept := record.run_state(self.folder).state) in record.KEPT:
-                if kept != "done":
-                    log.error(
-                        "%s: %s (%s); the record that is %s stays", self.folder, state, error, kept
-                    )
-                return
-            write_failure(self.folder, self.origin, error, state)
+            kept = record.run_state(self.folder).state
+            if kept not in record.KEPT:
+                write_failure(self.folder, self.origin, error, state)
+            elif kept != "done":
+                log.error("%s: %s (%s); the record, %s, stays", self.folder, state, error, kept)
         except OSError as unwritable:  # for example a full disk, which may have caused the failure
             log.error("%s: %s, but this cannot be recorded: %s", self.folder, state, unwritable)
 
 
-def _told(parts: Iterable[RunRecord], config: RunConfig) -> Iterator[RunRecord]:
+def _counted(parts: Iterable[RunRecord], config: RunConfig) -> Iterator[RunRecord]:
     """Yield the parts of a record, and tell how many instances they have."""
     seen, wanted = 0, config.trials * one_layer_problems(vars(config.model))
     with doing(lambda: f"{seen} of {wanted} instances done" if seen else ""):

@@ -64,18 +64,6 @@ def interruptible(on_stuck: Callable[[Interrupted], None] | None = None) -> Iter
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    with _handled_by(_interrupt) as before:
-        _before.append(before)
-        try:
-            with _watched(on_stuck):
-                yield
-        finally:
-            _before.pop()
-
-
-@contextmanager
-def _watched(on_stuck: Callable[[Interrupted], None] | None) -> Iterator[None]:
-    """End the process STUCK_S after a signal unless the block has ended by then."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     over, acting = threading.Event(), threading.Lock()
@@ -95,18 +83,21 @@ def _watched(on_stuck: Callable[[Interrupted], None] | None) -> Iterator[None]:
                 _before[0][signal.Signals(signum)](signum, None)
             os._exit(128 + signum)
 
-    watcher = threading.Thread(target=watch, daemon=True, name="signals")
-    watcher.start()
-    earlier = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    try:
-        yield
-    finally:
-        with acting:
-            over.set()
-        signal.set_wakeup_fd(earlier)
-        os.close(writing)
-        watcher.join()
-        os.close(reading)
+    with _handled_by(_interrupt) as before:
+        _before.append(before)
+        watcher = threading.Thread(target=watch, daemon=True, name="signals")
+        watcher.start()
+        earlier = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            with acting:
+                over.set()
+            signal.set_wakeup_fd(earlier)
+            os.close(writing)
+            watcher.join()
+            os.close(reading)
+            _before.pop()
 
 
 def hand_on(stop: KeyboardInterrupt) -> None:

@@ -9,7 +9,6 @@ import hashlib
 import json
 import logging
 import sys
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -29,7 +28,6 @@ from attnsvm.config import PROBES, ConfigError, RunConfig
 from attnsvm.config.compose import validated
 from attnsvm.config.identity import digest_of_cells, named_files, result_fields, run_name
 from attnsvm.config.sources import PACKAGES
-from attnsvm.config.words import MEANINGS
 from attnsvm.record.plan import PLAN_FILE
 from attnsvm.record.state import FINISHED, refuse_kept, refuse_obstacle
 
@@ -117,6 +115,7 @@ def close_sweep(folder: Path, cells: Collection[str], complete: Sequence[str] = 
     from attnsvm.sweeps.aggregate import read_sweep
     from attnsvm.sweeps.conclusion import conclusion
     from attnsvm.sweeps.report import write_report
+    from attnsvm.sweeps.status import table
 
     planned: dict[Any, Any] = {}
     failed: Sequence[str] = ()
@@ -137,19 +136,11 @@ def close_sweep(folder: Path, cells: Collection[str], complete: Sequence[str] = 
     if planned.keys() != set(cells):
         log.warning("%s: the plan, and so the report, is not that of this command", folder)
     states = {name: planned.get(name) or record.run_state(folder / name) for name in cells}
-    missing = {name: now for name, now in states.items() if now.state not in complete}
-    if not missing and not failed:
+    if not failed and all(now.state in complete for now in states.values()):
         return ""
-    counted = Counter(now.state for now in missing.values())
-    counts = ", ".join(f"{n} {state}" for state, n in counted.most_common())
-    summary = [f"{counts} of {len(cells)} runs; the report lists all of them"] if missing else []
-    summary += [f"{state}: {MEANINGS['next'][state]}" for state in counted if state in record.KEPT]
-    if counted.keys() - set(record.KEPT):
-        summary.append("run the same command again to resume")
-    lines = [f"  {now.state} {name}: {now.reason}" for name, now in missing.items()]
-    lines = [*lines[:FAILURES_LISTED], *(f"  not drawn {failure}" for failure in failed)]
-    summary = summary or ["all runs are done"]
-    return "\n".join([f"{folder}: {'; '.join(summary)}", *map(record.one_line, lines)])
+    lines = [f"  not drawn {record.one_line(failure)}" for failure in failed]
+    resume = f"{folder}: run the same command again to resume"
+    return "\n".join([resume, *lines, table(states, most=FAILURES_LISTED)])
 
 
 # --- other sweepers -------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ class Range:
 
     def holds(self, value: Any) -> bool:
         """Whether `value` is a finite number in the range."""
-        kind = numbers.Integral if self.whole else numbers.Real
+        kind: Any = numbers.Integral if self.whole else numbers.Real
         if isinstance(value, bool) or not isinstance(value, kind) or not math.isfinite(value):
             return False
         above = value > self.low if self.open else value >= self.low

@@ -142,8 +142,10 @@ def scene(
     reach = np.linalg.norm(X, axis=-1)[scores > -np.inf].max()
     for i, (tokens, query) in enumerate(zip(X, Z, strict=True)):
         colour = COLOURS[i % len(COLOURS)]
-        ax.scatter(*tokens[scores[i] > -np.inf].T, color=colour, label=f"sample {i + 1}")
-        ax.scatter(*tokens[scores[i].argmax()], s=130, facecolors="none", edgecolors=colour)
+        x, y = tokens[scores[i] > -np.inf].T
+        ax.scatter(x, y, color=colour, label=f"sample {i + 1}")
+        x, y = tokens[scores[i].argmax()]
+        ax.scatter(x, y, s=130, facecolors="none", edgecolors=colour)
         ax.plot(*np.stack([0 * query, query], -1), color=colour, linestyle=":")
         if weights is not None:
             path = weights @ query

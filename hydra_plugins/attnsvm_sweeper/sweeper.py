@@ -124,7 +124,8 @@ class AttnsvmSweeper(Sweeper):
         hydra = self.composed.hydra
         check_subdir(self.composed)
         written = axes(self.params, arguments, self.context.config_loader)
-        check_sweep(self.composed, hydra, self.params or any(axis.is_swept for axis in written))
+        several = bool(self.params) or any(axis.is_swept for axis in written)
+        check_sweep(self.composed, hydra, several)
         cells, configs, skipped = self._cells(grid(written))
         folder = self.folder = sweep_folder(self.composed, lambda: plan_digest(configs.values()))
         hydra.sweep.dir = str(folder)

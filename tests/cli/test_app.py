@@ -66,7 +66,7 @@ def test_a_sweep_is_resumed_reported_and_survives_a_failing_run(way, tmp_path):
     grid = ["-m", "data=file", "data.path=b.npz,a.npz", "optimizer.steps=20", *way]
     two_files(tmp_path)
     failed = ran(*grid, cwd=tmp_path, code=1)
-    assert "1 failed of 2 runs; the report lists all of them" in failed.stderr
+    assert "2 runs: 1 done, 1 failed" in failed.stderr
     sweep = tmp_path / "multirun/latest"
     assert (sweep / "report.html").exists()
     assert run_states(sweep) == ["done", "failed"]

@@ -52,5 +52,5 @@ def test_the_exit_code_is_that_of_the_runs_of_this_command(tmp_path):
     lines.append("folder = Path(config.hydra.runtime.output_dir).parent")
     mine = with_callback(tmp_path, *lines, "if config.seed == 2: shutil.rmtree(folder)")
     done = ran("-m", *QUICK, "seed=1,2", mine, cwd=tmp_path, path=tmp_path, code=1)
-    assert "2 missing of 2 runs" in done.stderr
+    assert "2 runs: 2 missing" in done.stderr
     assert "Traceback" not in done.stderr

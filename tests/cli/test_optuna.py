@@ -43,7 +43,7 @@ def test_a_failed_run_is_on_record_stops_no_search_and_is_never_the_best(tmp_pat
     search = ["-m", "hydra/sweeper=optuna", "hydra/sweeper/sampler=random", "data=file"]
     search += ["hydra.sweeper.sampler.seed=0", "hydra.sweeper.n_trials=6", "data.path=b.npz,a.npz"]
     done = ran(*search, "optimizer.steps=9", "objective=share(status=ok)", cwd=tmp_path, code=1)
-    assert "1 failed of 2 runs" in done.stderr
+    assert "2 runs: 1 done, 1 failed" in done.stderr
     folder = tmp_path / "multirun/latest"
     assert sorted(state.state for state in states(folder).values()) == ["done", "failed"]
     best = OmegaConf.load(folder / "optimization_results.yaml")
@@ -59,7 +59,7 @@ def test_a_search_that_ends_without_a_number_ends_with_its_report(sampler, tmp_p
     words += ["data=file", f"data.path=choice({'a.npz,b.npz' if fails else 'a.npz'})"]
     words += ["hydra.sweeper.n_jobs=2", "hydra.sweeper.n_trials=2", "optimizer.steps=0"]
     done = ran(*words, "objective=mean(risk)", cwd=tmp_path, code=1 if fails else 2)
-    assert ("1 failed of 2 runs" in done.stderr) == fails
+    assert ("2 runs: 1 done, 1 failed" in done.stderr) == fails
     assert "Traceback" not in done.stderr
     assert (tmp_path / "multirun/latest/report.html").exists()
 

@@ -97,7 +97,7 @@ def test_jobs_that_are_killed_are_lost_and_the_others_are_not(slurm, tmp_path):
     assert all("SLURM job" in s.reason for s in lost)
     log = (tmp_path / "driver.log").read_text()
     assert "left the queue without a result" in log
-    assert "2 lost of 4 runs" in log
+    assert "4 runs: 2 done, 2 lost" in log
 
 
 def test_scancel_of_a_running_and_of_a_pending_job(slurm, tmp_path):
