@@ -91,12 +91,8 @@ def _imports(path: Path) -> set[str]:
         nodes = list(ast.walk(ast.parse(path.read_bytes())))
     except (SyntaxError, ValueError):  # its import reports it
         return set()
-    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
-    names += [
-        node.module
-        for node in nodes
-        if isinstance(node, ast.ImportFrom) and node.module and not node.level
-    ]
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    names |= {str(n.module) for n in nodes if isinstance(n, ast.ImportFrom) and not n.level}
     return {package_of(name) for name in names}
 
 

@@ -166,9 +166,9 @@ class AttnsvmSweeper(Sweeper):
         for number, written in enumerate(each("checking run", grid)):
             try:
                 cell, config = self.composer.settled(self.composed, written, number)
-                name = run_name(config)
-                if name not in cells:
-                    check(config)
+                if (name := run_name(config)) in cells:
+                    continue
+                check(config)
             except (ConfigError, HydraException, OmegaConfBaseException) as error:
                 own = " ".join(word for word in written if word not in common)
                 skipped[own or " ".join(written)] = one_line(user_message(error) or str(error))
