@@ -305,8 +305,7 @@ def test_a_sweep_goes_on_where_runs_are_odd(tmp_path):
     odd.place(runs[3] / ".hydra/config.yaml", "pipe")  # Hydra would write to it and wait for ever
     resumed = ran(*grid, cwd=tmp_path, code=1)
     assert "Traceback" not in resumed.stderr
-    assert resumed.stderr.endswith("4 runs: 1 done, 3 corrupt
-")
+    assert resumed.stderr.endswith("4 runs: 1 done, 3 corrupt\n")
     for words in (".lock: is a pipe", "run.json: is a folder", ".hydra/config.yaml: is a pipe"):
         assert f"{words}; must be a file" in resumed.stderr
     assert run_state(runs[2]).state == "done"
