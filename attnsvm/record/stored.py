@@ -56,13 +56,10 @@ class StoredRun:
 
         Each table needs at most `room` bytes of memory, by default half of it, else TooLargeError.
         """
-        room, run = usable_memory() // 2 if room is None else room, self.content
+        room = usable_memory() // 2 if room is None else room
         with self._open(TABLES[2]):
-            further = further_columns(run["config"], run["probes"])
+            further = further_columns(self.content["config"], self.content["probes"])
         trials = self._table(TABLES[0], room, lambda types: trial_schema(*further))
-        if len(trials) != run["drawn"]:
-            must = f"has {len(trials)} rows; must have drawn={run['drawn']}"
-            raise CorruptRecordError(f"{self.folder / TABLES[0]}: {must}")
         key = key_columns(trials.column_names)
         return trials, self._table(
             TABLES[1], room, lambda types: history_schema(types.get("step") == pa.float64(), *key)
