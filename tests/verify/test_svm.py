@@ -24,34 +24,33 @@ CASES |= dict.fromkeys(
 )
 
 
+def svms(norm, tokens, **of_rows):
+    """Yield the solved SVMs of a batch of tokens, queries and selected tokens, as stored."""
+    X, Z, selected = map(np.asarray, tokens)
+    solution = solve_svm(X, Z, selected, norm=norm, **of_rows)
+    yield from stored_svms(solution, X, Z, selected, **of_rows)
+
+
 def proved_records():
     """Records of every norm, kind of rows and status that proves something."""
     for norm, shapes in CASES.items():
         for shape in shapes:
-            X, Z, selected = (x.numpy() for x in spheres(*shape, range(2)))
-            yield from stored_svms(solve_svm(X, Z, selected, norm=norm), X, Z, selected)
+            yield from svms(norm, spheres(*shape, range(2)))
     known = [item for item in load() if item.family == "opposing"][12]  # M(a) = 0 exactly
-    opposing = known.X[None], known.Z[None], np.zeros((1, len(known.Z)), dtype=int)
-    yield from stored_svms(solve_svm(*opposing), *opposing)
+    yield from svms("frobenius", (known.X[None], known.Z[None], [[0] * len(known.Z)]))
     gamma = np.random.default_rng(1).normal(size=(2, 5))
-    X, Z, selected = (x.numpy() for x in spheres(5, 5, 5, range(2)))
+    margins = np.abs(np.tile(gamma, 4)) * (np.tile(gamma, 4) > -0.5)
+    weights = [{"offsets": gamma, "ratio": np.full(2, r)} for r in (0.4, 2.0, np.inf)]
     for norm in ("frobenius", "nuclear", "l1.75"):
-        for of_rows in (
-            {"margins": np.abs(np.tile(gamma, 4)) * (np.tile(gamma, 4) > -0.5)},
-            *({"offsets": gamma, "ratio": np.full(2, r)} for r in (0.4, 2.0, np.inf)),
-        ):
-            solution = solve_svm(X, Z, selected, norm=norm, **of_rows)
-            yield from stored_svms(solution, X, Z, selected, **of_rows)
+        for of_rows in ({"margins": margins}, *weights):
+            yield from svms(norm, spheres(5, 5, 5, range(2)), **of_rows)
+    mask = np.ones((2, 3, 4), dtype=bool)
+    mask[0, :, 1:] = mask[1, :, 3] = False
     for norm in ("frobenius", "nuclear"):
         # the error bound of a singular value decomposition grows like d^2, its error does not
-        many = [x.numpy() for x in spheres(2, 3, 300, range(1))]
-        yield from stored_svms(solve_svm(*many, norm=norm), *many)
+        yield from svms(norm, spheres(2, 3, 300, range(1)))
         yield from gen_svms(norm)
-        X, Z, selected = (x.numpy() for x in gaussian(3, 4, 5, 2, seed=1))
-        mask = np.ones((2, 3, 4), dtype=bool)
-        mask[0, :, 1:] = mask[1, :, 3] = False
-        solution = solve_svm(X, Z, selected, norm=norm, mask=mask)
-        yield from stored_svms(solution, X, Z, selected, mask)
+        yield from svms(norm, gaussian(3, 4, 5, 2, seed=1), mask=mask)
 
 
 def gen_svms(norm):
@@ -162,10 +161,9 @@ def test_bounds_of_norms_are_those_of_a_known_matrix(norm):
 
 @pytest.mark.parametrize("rank_tolerance", [1e-9, 1e-3, 0.5])
 def test_the_rank_is_proved_at_the_threshold_that_was_asked_for(rank_tolerance):
-    arrays = [x.numpy() for x in spheres(5, 5, 8, range(6))]
-    solution = solve_svm(*arrays, norm="nuclear", rank_tolerance=rank_tolerance)
-    assert len(set(solution.rank.tolist())) > 1 or rank_tolerance == 0.5
-    for record in stored_svms(solution, *arrays, rank_tolerance=rank_tolerance):
+    records = [*svms("nuclear", spheres(5, 5, 8, range(6)), rank_tolerance=rank_tolerance)]
+    assert len({record.rank for record in records}) > 1 or rank_tolerance == 0.5
+    for record in records:
         assert verify(record).proved, verify(record).reason
         assert "rank is" in verify(replace(record, rank=record.rank + 1)).reason
 
@@ -177,20 +175,18 @@ def test_a_rank_near_its_threshold_is_undecided_and_proved_to_be(norm):
     ratios = 10.0 ** -np.array([3, 4.7, 5.2, 6, 6.9, 12])
     X, Z = np.zeros((6, 2, 2, 2)), np.tile(np.eye(2), (6, 1, 1))
     X[:, 0, 0, 0], X[:, 1, 0, 1] = 1, 1 / ratios
-    given = X, Z, np.zeros((6, 2), dtype=int)
-    solution = solve_svm(*given, norm=norm)
-    assert solution.rank.tolist() == [2, 2, -1, -1, -1, 1]
-    stored = [*stored_svms(solution, *given)]
+    records = [*svms(norm, (X, Z, np.zeros((6, 2), dtype=int)))]
+    assert [record.rank for record in records] == [2, 2, -1, -1, -1, 1]
     if norm == "nuclear":
         near = tuple(x.numpy() for x in spheres(10, 5, 20, range(89, 90)))
         solution = solve_svm(*near, norm=norm)
         assert (solution.rank.tolist(), solution.rank_bound.tolist()) == ([-1], [4])
-        assert all(verify(stored_svm).proved for stored_svm in stored_svms(solution, *near))
-    for stored_svm in stored:
+        assert all(verify(record).proved for record in stored_svms(solution, *near))
+    for record in records:
         for rank in (-1, 1, 2, 3, 4):
-            other = replace(stored_svm, rank=rank)
             left_open = rank < 0 and norm == "nuclear"  # its bound may leave it so
-            assert verify(other).proved == (rank == stored_svm.rank or left_open)
+            proved = verify(replace(record, rank=rank)).proved
+            assert proved == (rank == record.rank or left_open)
 
 
 @given(st.lists(st.integers(-(2**80), 2**80), min_size=1), st.integers(-2000, 900))
