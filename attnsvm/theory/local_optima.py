@@ -80,7 +80,7 @@ def judged(batch: ProblemBatch, lists: list[Tensor], norm: str | Norm) -> Iterat
     Instances are solved together, up to `AT_ONCE` selections.
     """
     size = max(1, AT_ONCE // max(1, *map(len, lists)))
-    for part in torch.arange(batch.B).split(size):
+    for part in torch.split(torch.arange(batch.B), size):
         chosen = [lists[k] for k in part.tolist()]
         counts, tokens = [len(selections) for selections in chosen], torch.cat(chosen)
         several = batch.take(part.repeat_interleave(torch.tensor(counts)))
@@ -91,7 +91,7 @@ def judged(batch: ProblemBatch, lists: list[Tensor], norm: str | Norm) -> Iterat
         pairs = zip(solution.statuses, above, strict=True)
         local = [feasible(status) and up for status, up in pairs]
         every = LocalOptima(tokens, solution, local, (score[..., 0] == gamma.amax(-1)).all(1))
-        for index in torch.arange(len(tokens)).split(counts):
+        for index in torch.split(torch.arange(len(tokens)), counts):
             yield every.take(index)
 
 
