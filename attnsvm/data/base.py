@@ -54,13 +54,17 @@ class Seeded(Data):
     def draw(self, generator: Generator, head: Head) -> Drawn:
         """Return one instance with labels of shape (n,)."""
 
+    def head_of(self, head: Head, model: Model) -> Head:
+        """Return the head of the instances; ConfigError if the source cannot have it."""
+        return head
+
     def labels(self, generator: Generator, shape: tuple[int, ...]) -> Tensor:
         """Return labels of this shape; +1 unless the source draws them."""
         return torch.ones(shape, dtype=torch.float64)
 
     def sample(self, head: Head, model: Model, trials: int, seed: int) -> ProblemBatch:
         """Return `trials` instances, instance i drawn from seed + i."""
-        seeds = range(seed, seed + trials)
+        seeds, head = range(seed, seed + trials), self.head_of(head, model)
         shape, drawn = model.label_shape(self.n, self.T), list[Drawn]()
         for k in each("instance", seeds):
             generator = Generator().manual_seed(k)

@@ -16,7 +16,6 @@ from attnsvm.config.data import ClassesConfig, ContextsConfig
 from attnsvm.data.base import Drawn, Seeded, check_own_scores, normal
 from attnsvm.head import Head, RowScores, unit_vector
 from attnsvm.model import LinearClassifier, Model
-from attnsvm.problem import ProblemBatch
 
 
 @dataclass(eq=False, kw_only=True)
@@ -44,10 +43,10 @@ class Classes(Seeded):
     def __post_init__(self) -> None:
         self.T = self.K
 
-    def sample(self, head: Head, model: Model, trials: int, seed: int) -> ProblemBatch:
-        """Return the instances, each sample with the head of its label."""
+    def head_of(self, head: Head, model: Model) -> Head:
+        """Return the head of each sample's label."""
         check_own_scores(head, model, "classes or contexts", LinearClassifier)
-        return super().sample(RowScores(), model, trials, seed)
+        return RowScores()
 
     def draw(self, generator: Generator, head: Head) -> Drawn:
         """Draw points with labels."""

@@ -12,7 +12,6 @@ from attnsvm.data.base import Drawn, LabelHead, Seeded, head_of_labels, normal
 from attnsvm.head import Head, unit_vector
 from attnsvm.linalg import own_settings
 from attnsvm.model import Model
-from attnsvm.problem import ProblemBatch
 
 
 @dataclass(eq=False)
@@ -34,14 +33,14 @@ class Vocabulary(Seeded):
     def sequences(self, generator: Generator) -> tuple[Tensor, Tensor]:
         """Draw the ids of the sequences (n, T) and of their next tokens (n,)."""
 
-    def sample(self, head: Head, model: Model, trials: int, seed: int) -> ProblemBatch:
-        """Return the instances, each sequence with the head of its label."""
-        return super().sample(head_of_labels(head, model, self.NAME), model, trials, seed)
+    def head_of(self, head: Head, model: Model) -> Head:
+        """Return the head of each sequence's label."""
+        return head_of_labels(head, model, self.NAME)
 
     @own_settings()
     def draw(self, generator: Generator, head: Head) -> Drawn:
         """Draw embeddings, ids, labels."""
-        assert isinstance(head, LabelHead)  # as `sample` says
+        assert isinstance(head, LabelHead)  # as `head_of` says
         E = self.vocabulary(generator)
         ids, following = self.sequences(generator)
         X, C = E[ids], E if self.output == "tied" else torch.linalg.pinv(E).mT

@@ -84,15 +84,11 @@ def check(config: RunConfig) -> RunObjects:
 
 def check_probes(config: RunConfig, probes: Mapping[str, Probe], rule: Parameterization) -> None:
     """Raise ConfigError if a probe needs what the run does not have."""
-    probe_columns(probe_quantities(config.probe))
-    names = [
-        f"{name}_{quantity}" for name, node in config.probe.items() for quantity in node.QUANTITIES
-    ]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise ConfigError(
-            f"probe=[{','.join(config.probe)}]: two of them have the column {twice[0]}; its name "
-            "must be of one only"
-        )
+    quantities = probe_quantities(config.probe)
+    probe_columns(quantities)
+    if len(quantities) < sum(len(node.QUANTITIES) for node in config.probe.values()):
+        names = ",".join(config.probe)
+        raise ConfigError(f"probe=[{names}]: two have one column; must have different ones")
     transformer, tokens = is_transformer(vars(config.model)), config.selection.tokens
     pretrained = isinstance(config.data, PretrainedConfig)
     for name, probe in probes.items():

@@ -15,39 +15,19 @@ from attnsvm.verify.run import RunProof, prove
 
 pytest.importorskip("tokenizers")  # of transformers, which is slow to import
 
-from attnsvm.data import Pretrained
 from attnsvm.head import Linear, Relu
 from attnsvm.model import CrossAttention, SelfAttention
 from tests.config.test_config import composed
-from tests.pretrained.tiny import tiny, write
+from tests.pretrained.tiny import drawn, source, tiny, write
 from tests.quick import quick
 from tests.verify.forging import Forgery, refusal
 from tests.verify.kinds import written
-
-KEYS = {
-    "text": None,
-    "at_layer": 1,
-    "at_head": 1,
-    "n": 3,
-    "T": 4,
-    "sinks": True,
-    "control": "none",
-    "scores": "attended",
-}
-
-
-def data(kind="bert", **fields):
-    return Pretrained(**{"transformer": str(tiny(kind)), **KEYS, **fields})
-
-
-def drawn(trials=2, seed=0, **fields):
-    return data(**fields).sample(Linear(), CrossAttention(), trials, seed)
 
 
 @pytest.mark.parametrize("control", quick("none", "spectrum", "tokens"))
 @pytest.mark.parametrize("kind", ["bert", "gpt2"])
 def test_an_instance_depends_on_its_seed_only(kind, control):
-    testing.check_data(data(kind, control=control))
+    testing.check_data(source(kind, control=control))
     weights = drawn(3, kind=kind, control=control).weights
     assert weights[1].equal(drawn(1, 1, kind=kind, control=control).weights[0])
 
@@ -87,7 +67,7 @@ def test_other_heads_models_and_options_are_refused():
         (Linear(), SelfAttention()),
     ):
         with pytest.raises(ConfigError, match="with data=pretrained"):
-            data().sample(head, model, 1, 0)
+            source().sample(head, model, 1, 0)
     for typed, message in (
         ("optimizer.init=pretrained", "optimizer.init=pretrained: data must be pretrained"),
         ("data=pretrained data.T=2 data.sinks=false", "data.T=2: must be >= 3"),

@@ -8,10 +8,7 @@ import pytest
 import torch
 
 from attnsvm import ConfigError
-from attnsvm.data import Pretrained
 from attnsvm.data.pretrained.source import load, sentences_of
-from attnsvm.head import Linear
-from attnsvm.model import CrossAttention
 
 pytest.importorskip("tokenizers")  # of transformers, which is slow to import
 
@@ -109,7 +106,7 @@ def test_the_real_model_has_tokens_and_embeddings_of_its_published_library_and_i
             mean = model.network(ids).last_hidden_state[0].mean(0)
         embedding, expected = mean / mean.norm(), torch.tensor(expected).double()
         torch.testing.assert_close(embedding[:32], expected, rtol=0, atol=1e-8)
-    source = Pretrained("minilm", None, 5, 11, 6, 8, True, "none", "attended")
-    batch = source.sample(Linear(), CrossAttention(), 2, 3)
+    size = {"at_layer": 5, "at_head": 11, "n": 6, "T": 8}
+    batch = small.drawn(2, 3, transformer="minilm", **size)
     assert batch.X.shape == (2, 6, 8, 42)
     assert batch.weights.shape == (2, 12, 42, 42)

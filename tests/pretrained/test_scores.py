@@ -7,12 +7,9 @@ import torch
 
 pytest.importorskip("tokenizers")  # of transformers, which is slow to import
 
-from attnsvm.data import Pretrained
 from attnsvm.data.pretrained import heads_of
 from attnsvm.data.pretrained.source import load, token_scores
-from attnsvm.head import Linear
-from attnsvm.model import CrossAttention
-from tests.pretrained.tiny import HEADS, LAYERS, D, tiny
+from tests.pretrained.tiny import HEADS, LAYERS, D, drawn, source, tiny
 
 KINDS = pytest.mark.parametrize("kind", ["bert", "gpt2"])
 N, T = 4, 5
@@ -25,12 +22,12 @@ def sentences():
 
 def losses_by_definition(kind, rows, targets):
     """Cross-entropies of torch, of next tokens or of cosines with the next sentences."""
-    source = load(str(tiny(kind)))
+    model = load(str(tiny(kind)))
     if kind == "gpt2":
-        logits = rows @ source.network.get_parameter("wte.weight").mT
+        logits = rows @ model.network.get_parameter("wte.weight").mT
         each = torch.nn.functional.cross_entropy(logits.mT, targets, reduction="none")
         return each.mean(1)
-    following = source.network(targets).last_hidden_state.mean(1)
+    following = model.network(targets).last_hidden_state.mean(1)
     cosines = torch.cosine_similarity(rows.mean(1)[:, None], following[None], dim=-1)
     return torch.nn.functional.cross_entropy(20 * cosines, torch.arange(N), reduction="none")
 
@@ -73,21 +70,17 @@ def test_scores_are_derivatives_of_the_loss_in_the_attention(kind, at_layer):
         torch.testing.assert_close(-slope, gamma[:, *place], rtol=1e-9, atol=1e-12)
 
 
-def drawn(kind, control="none", scores="loss"):
-    data = Pretrained(str(tiny(kind)), None, 1, 1, 3, 4, True, control, scores)
-    return data.sample(Linear(), CrossAttention(), 2, 7), data
-
-
 @KINDS
 def test_an_instance_has_the_scores_of_its_sentences(kind):
     """Up to a constant for each sample, at the query that is drawn."""
-    batch, data = drawn(kind)
-    source, sentences = data.read()
+    options = {"kind": kind, "scores": "loss"}
+    batch, data = drawn(2, 7, **options), source(**options)
+    model, sentences = data.read()
     for b, seed in enumerate((7, 8)):
-        chosen, query = data.drawn(source, len(sentences), seed)
+        chosen, query = data.drawn(model, len(sentences), seed)
         following = sentences[(chosen + 1) % len(sentences)]
         targets = sentences[chosen, 1:] if kind == "gpt2" else following
-        gamma = token_scores(source, sentences[chosen, :4], targets)[1, torch.arange(3), 1, query]
+        gamma = token_scores(model, sentences[chosen, :4], targets)[1, torch.arange(3), 1, query]
         for apart, mask in zip(batch.scores()[b] - gamma, batch.mask[b], strict=True):
             assert apart[mask].tolist() == pytest.approx([float(apart[mask][0])] * sum(mask))
 
@@ -95,5 +88,5 @@ def test_an_instance_has_the_scores_of_its_sentences(kind):
 def test_scores_of_tokens_that_controls_move_are_finite_where_they_are_defined():
     for control in ("queries", "tokens"):
         for kind, by in (("gpt2", "attended"), ("bert", "loss")):
-            batch, _ = drawn(kind, control, by)
+            batch = drawn(kind=kind, control=control, scores=by)
             assert batch.scores().isfinite().equal(batch.mask)

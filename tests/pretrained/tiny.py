@@ -8,6 +8,11 @@ from typing import Any
 
 import torch
 
+from attnsvm.data import Pretrained
+from attnsvm.head import Linear
+from attnsvm.model import CrossAttention
+from attnsvm.problem import ProblemBatch
+
 FOLDERS: list[Path] = []
 """Folders of this process; `remove` is called where its tests end (tests/conftest.py)."""
 
@@ -67,6 +72,18 @@ def tiny(kind: str) -> Path:
     """Return the folder of a tiny model, which is made once in a process."""
     FOLDERS.append(Path(tempfile.mkdtemp(prefix="attnsvm-")))
     return write(FOLDERS[-1] / kind, kind)
+
+
+def source(kind: str = "bert", **fields: Any) -> Pretrained:
+    """Return `data=pretrained` of a tiny model: head 1 of layer 1, 3 sentences of 4 tokens."""
+    options = {"text": None, "at_layer": 1, "at_head": 1, "n": 3, "T": 4, "sinks": True}
+    options |= {"transformer": str(tiny(kind)), "control": "none", "scores": "attended"}
+    return Pretrained(**options | fields)
+
+
+def drawn(trials: int = 2, seed: int = 0, **fields: Any) -> ProblemBatch:
+    """Return instances of a tiny model."""
+    return source(**fields).sample(Linear(), CrossAttention(), trials, seed)
 
 
 def remove() -> None:
