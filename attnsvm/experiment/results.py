@@ -62,9 +62,9 @@ class Findings:
 class Trained:
     """Instances and their weights: one of each instance, or of each layer and head of a network.
 
-    `drawn` are the B instances with the drawn parameters of the head, `path` their weights over the
-    steps. `key` distinguishes rows of one seed, each (B,): layer and head of attention. `network`
-    is what else is recorded of a network.
+    `drawn` are the B instances with the drawn parameters of the head, `path` the `Trajectory` of
+    their weights, None if nothing is trained. `key` distinguishes rows of one seed, each (B,):
+    layer and head of attention. `network` is what else is recorded of a network.
     """
 
     drawn: ProblemBatch

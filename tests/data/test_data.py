@@ -199,7 +199,6 @@ REFUSED = {
     "data=sphere_in_span head=mlp": "head=mlp: must be linear, joint or quadratic",
     "data=planted d=2": "data.d=2: must be >= 3",
     "data=planted head=mlp": "head=mlp: must be linear, joint or quadratic",
-    "data=orthonormal T=5 d=4": "T=5: must be <= d=4",
     "data=token_graph model=sequence": "cross_attention, with data=token_graph",
     "data=text n=1336": "n=1336: must be <= 1335, the windows of 8 words",
     "data=text n=1 K=1400 d=1400": "K=1400: must be <= 1379, the different",

@@ -167,8 +167,8 @@ def test_the_slope_of_a_head_is_zero_where_all_its_rectifiers_are_off():
 def test_a_quantity_that_is_not_measured_is_nan_and_another_one_an_error():
     state = snapshot(normal(3, 4, 4), attnsvm.sample(n=2, T=3, d=4, head=Quadratic(0.3), trials=3))
     assert probes.measured(probes.ExcessRisk(), ["log"], state)["log"].isnan().all()
-    one = attnsvm.sample(n=2, T=1, d=4, trials=3)
-    assert probes.ExcessRisk().measure(snapshot(normal(3, 4, 4), one))["log"].isnan().all()
+    single = attnsvm.sample(n=2, T=1, d=4, trials=3)
+    assert probes.ExcessRisk().measure(snapshot(normal(3, 4, 4), single))["log"].isnan().all()
     for value in ({"sum": torch.zeros(3).double()}, {"mean": torch.zeros(3)}):
         wrong = type("Wrong", (probes.Probe,), {"measure": lambda *_, value=value: value})
         with pytest.raises(ValueError, match=r"must be one of \['mean'\], \(3,\) torch.float64"):
