@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.patches import Rectangle
 from scipy.special import softmax
 
 from attnsvm.config import ConfigError
@@ -78,6 +80,14 @@ def joined(parts: Iterable[pd.DataFrame], columns: Sequence[str]) -> pd.DataFram
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=[*columns])
 
 
+def tidy(axes: Sequence[str], **arrays: np.ndarray) -> pd.DataFrame:
+    """Return arrays as columns, of the shape of the first one, with the place on each axis."""
+    shape = next(iter(arrays.values())).shape
+    columns = dict(zip(axes, np.indices(shape).reshape(len(shape), -1), strict=True))
+    columns |= {name: np.broadcast_to(of, shape).ravel() for name, of in arrays.items()}
+    return pd.DataFrame(columns)
+
+
 def ended(trials: pd.DataFrame) -> "pd.Series[str]":
     """Return how an instance ended: its type of convergence, the status where it has none."""
     if "convergence" not in trials:
@@ -132,6 +142,13 @@ def drawn_again(frames: LoadedSweep, run: object, at: Mapping[str, np.ndarray]) 
     except (ConfigError, KeyError, ValueError):  # not here, or of another size
         pass
     return None, None
+
+
+def frame_fields(ax: Axes, columns: Iterable[int], rows: Iterable[int], colour: str) -> None:
+    """Frame fields of a map."""
+    for column, row in zip(columns, rows, strict=True):
+        corner = column + 0.03, row + 0.04
+        ax.add_patch(Rectangle(corner, 0.94, 0.92, fill=False, lw=1.4, zorder=3, ec=colour))
 
 
 # --- counts ---------------------------------------------------------------------------------------

@@ -3,18 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.colors import LogNorm
-from matplotlib.patches import Rectangle
 
 from .. import statistics, style
-from ..cells import groups, row_key
-from ..facets import curves, heatmap, panel_of
-from ..notation import VALUES, label
+from ..cells import row_key
+from ..facets import heatmap, labels
+from ..notation import VALUES
 from . import MOST_CURVES, CellAxes, Drawing, Figure, LoadedSweep, Tables, _selections, paged
-from ._numbers import certified, history_of, joined, outcomes
+from ._numbers import certified, frame_fields, history_of, outcomes
 
 GAP, GAP_OVER_STEPS = "_margin_gap", "margin_gap_"
 """End of the column in trials, after the norm; beginning of the quantity in history, before it."""
@@ -52,42 +52,35 @@ falls in two doublings if it comes to an end."""
 
 @dataclass(frozen=True)
 class Geometry:
-    """The figures of the sweep `name` over optimizers of W, or of K and Q.
+    """The map of the sweep `name` over optimizers of W, or of K and Q, with `room` for settings.
 
-    One map has `room` for so many settings; with more than fit one figure, there are no curves.
+    `reached`: beside each setting, how many of its instances end where.
     """
 
     name: str
     room: int = MOST_CURVES
+    reached: bool = False
 
     def tables(self, frames: LoadedSweep) -> Tables:
-        """Return the gaps in every norm, in the own one over the steps, tokens, and counts."""
+        """Return the gaps in every norm, where instances end, tokens, and counts."""
         trials, keys = _with_own(certified(frames)), [*frames.cells.besides(), "own"]
         names = {name: name.removesuffix(GAP) for name in map(str, trials) if name.endswith(GAP)}
         balls = {f"constrained_{norm}": f"ball of {norm}" for norm in BALLS}
         names |= {name: words for name, words in balls.items() if name in trials}
-        long = trials.melt(keys, list(names), "margin_in", "value")
-        long["margin_in"] = long["margin_in"].map(names)
+        long = trials.rename(columns=names).melt(keys, [*names.values()], "margin_in", "value")
         tables = {
             self.name: statistics.summaries(long, [*keys, "margin_in"], "value", "median"),
             f"{self.name}_tokens": _selections.of_pairs(frames),
             f"{self.name}_counts": outcomes(frames.rows, frames.cells),
         }
-        if self.room > MOST_CURVES:
+        if self.reached:
             ends = trials.assign(reached=_reached(frames, trials))
-            return tables | {f"{self.name}_reached": statistics.counts(ends, [*keys, "reached"])}
-        history = history_of(frames, trials, keys)
-        of_own = GAP_OVER_STEPS + history["own"].astype(str)
-        rows = history[history["quantity"].astype(str) == of_own]
-        steps = statistics.summaries(rows, [*keys, "step"], "value", "median")
-        return tables | {f"{self.name}_steps": steps}
+            tables[f"{self.name}_reached"] = statistics.counts(ends, [*keys, "reached"])
+        return tables
 
     def draw(self, tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
-        """Return the map and the curves, or several of each."""
-        figures = {self.name: partial(_map, self.name)}
-        if (steps := f"{self.name}_steps") in tables:
-            figures[steps] = partial(_steps, steps)
-        return paged(figures, tables, axes, remarks, room=self.room)
+        """Return the map, or several."""
+        return paged({self.name: partial(_map, self.name)}, tables, axes, remarks, room=self.room)
 
 
 def _with_own(trials: pd.DataFrame) -> pd.DataFrame:
@@ -194,83 +187,68 @@ def decision(table: pd.DataFrame, counts: pd.DataFrame) -> str:
 
 def _map(name: str, tables: Tables, axes: CellAxes) -> Figure:
     table, reached = tables[name], tables.get(f"{name}_reached")
-    norms = sorted({*table["margin_in"]}, key=_place)
-    settings, balls = _settings(table, axes), len(norms) - len(NORMS)
-    words = [style.wrapped(word, 2.9) for word, _ in settings]
-    lines = sum(1 + word.count("\n") for word in words)
-    fig = style.figure(style.PAGE, max(0.07 * len(words) + 0.1 * lines + 1.0, 3.4))
+    norms, words = sorted({*table["margin_in"]}, key=_place), _settings(table, axes)
+    settings, balls = [*words.cat.categories], len(norms) - len(NORMS)
+    names = [style.wrapped(word, 2.9) for word in settings]
+    lines = sum(1 + word.count("\n") for word in names)
+    fig = style.figure(style.PAGE, max(0.07 * len(names) + 0.1 * lines + 1.0, 3.4))
     ax = fig.subplots()
     if table["used"].sum() == 0:
         style.empty(ax, "no certified instance")
         return fig
-    rows = pd.concat([part.assign(row=i) for i, (_, part) in enumerate(settings)])
-    rows = rows[rows["median"].notna()].assign(
-        row=lambda table: pd.Categorical(table["row"], range(len(settings))),
-        margin_in=lambda table: pd.Categorical(table["margin_in"], norms),
-        shown=lambda table: table["median"].clip(*RANGE),
-        text=lambda table: table["median"].map(_short),
-    )
-    bar = {"label": "median gap", "pad": 0.02, "location": "top", "aspect": 40}
-    names = {"xticklabels": [_word(norm) for norm in norms], "yticklabels": words}
+    shown = table.assign(
+        setting=words,
+        margin_in=pd.Categorical(table["margin_in"], norms),
+        shown=table["median"].clip(*RANGE),
+        text=[f"{gap:.2g}" if gap >= 1e-3 else f"{gap:.0e}" for gap in table["median"]],  # fits
+    ).dropna(subset="median")
     heatmap(
         ax,
-        rows,
-        "row",
+        shown,
+        "setting",
         "margin_in",
         "shown",
         "text",
         norm=LogNorm(*RANGE),
         cbar=True,
-        cbar_kws=bar,
-        annot_kws={"fontsize": 6},
-        **names,
+        cbar_kws={"label": "median gap", "pad": 0.02, "location": "top", "aspect": 40},
+        xticklabels=[_word(norm) for norm in norms],
+        yticklabels=names,
     )
-    own = rows[rows["own"] == rows["margin_in"].astype(str)]
-    for place, norm in zip(own["row"], own["margin_in"], strict=True):
-        corner = norms.index(norm) + 0.03, place + 0.04
-        ax.add_patch(Rectangle(corner, 0.94, 0.92, fill=False, lw=1.4, zorder=3, ec="#e31a1c"))
+    own = shown[shown["own"] == shown["margin_in"].astype(str)]
+    frame_fields(ax, own["margin_in"].cat.codes, own["setting"].cat.codes, "#e31a1c")
     ax.set_xlabel(f"margin in a norm{', or ball' if balls > 0 else ''}; framed: norm of the steps")
     if balls > 0:
         ax.tick_params("x", rotation=90)
         ax.axvline(len(norms) - balls, color="white", linewidth=3)
-    counts = {} if reached is None else dict(_settings(reached, axes))
-    for place, (word, part) in enumerate(settings if counts else ()):
-        text, transform = _ends(part, counts.get(word)), ax.get_yaxis_transform()
-        ax.text(1.01, place + 0.5, text, va="center", fontsize=6.5, transform=transform)
+    if reached is not None:
+        counted = dict(iter(reached.groupby(_settings(reached, axes).astype(str))))
+        for place, word in enumerate(settings):
+            text = _ends(table[words == word], counted[word]) if word in counted else "-"
+            ax.text(len(norms) + 0.07, place + 0.5, text, va="center", fontsize=6.5)
     return fig
 
 
-def _short(gap: float) -> str:
-    """Return a gap with two digits, one if it is small: it fits a cell."""
-    return f"{gap:.2g}" if gap >= 1e-3 else f"{gap:.0e}"
-
-
-def _ends(table: pd.DataFrame, counts: pd.DataFrame | None) -> str:
+def _ends(table: pd.DataFrame, counts: pd.DataFrame) -> str:
     """Return how many instances reach what, most first, and whether that is decided."""
-    if counts is None:
-        return "-"
     sums = counts.groupby("reached")["count"].sum().sort_values(ascending=False)
     listed = ", ".join(f"{_word(str(word))} {count}" for word, count in sums.items())
     decided = decision(table, counts)
     return listed if decided == "one" else f"{listed} ({decided})"
 
 
-def _settings(table: pd.DataFrame, axes: CellAxes) -> list[tuple[str, pd.DataFrame]]:
-    """Return the rows of each optimizer with its label, in the order of the norms of steps.
+def _settings(table: pd.DataFrame, axes: CellAxes) -> "pd.Series[Any]":
+    """Return the label of each row's optimizer, as categories in the order of the norms of steps.
 
     Of more than `MOST_CURVES` labels are without sizes and number of steps, if they differ then.
     """
-    names = [name for name in axes.besides() if name in table]
-    cells = list(groups(table, names))
-    for left_out in (STEPS, ()) if len(cells) > MOST_CURVES else ((),):
-        words = [
-            label(axes, {name: cell[name] for name in names if name not in left_out}) or "all"
-            for cell, _ in cells
-        ]
-        if len(set(words)) == len(words):
-            break
-    parts = zip(words, (part for _, part in cells), strict=True)
-    return sorted(parts, key=lambda named: (_place(named[1]["own"].iloc[0]), named[0]))
+    names = [name for name in axes.names if name in table]
+    short = [name for name in names if name not in STEPS]
+    settings, fewer = (len(table[keys].drop_duplicates()) for keys in (names, short))
+    words = labels(axes, table, short if settings == fewer > MOST_CURVES else names)
+    order = table.assign(word=words.astype(str), place=table["own"].map(_place))
+    order = order.sort_values(["place", "word"])["word"].unique()
+    return words.cat.reorder_categories(order)
 
 
 def _word(norm: str) -> str:
@@ -282,18 +260,3 @@ def _word(norm: str) -> str:
 def _place(norm: str) -> tuple[int, str]:
     """Return the place of a norm: those with a name first, then balls."""
     return (NORMS.index(norm) if norm in NORMS else len(NORMS)), norm
-
-
-def _steps(name: str, tables: Tables, axes: CellAxes) -> Figure:
-    rows = [
-        part.assign(hue=f"{word}: {_word(part['own'].iloc[0])} margin")
-        for word, part in _settings(tables[name], axes)
-    ]
-    return curves(
-        joined(rows, [*tables[name]]),
-        "step",
-        "median",
-        height=2.2,
-        panels=panel_of("own_margin_gap"),
-        log_x=True,
-    )

@@ -122,8 +122,7 @@ def test_a_scene_is_what_attention_computes():
     np.testing.assert_allclose(attention, expected, rtol=1e-12)
     rays = parts["rays"]
     assert list(rays["svm_norm"]) == ["frobenius"] * 2  # no ray of a matrix that does not exist
-    chosen = arrays["X"][[0, 1], arrays["selected"]]
-    np.testing.assert_allclose((chosen * rays[["x", "y"]]).sum(axis=1) - rays["offset"], 0.5)
+    np.testing.assert_allclose(rays[["x", "y"]], arrays["Z"] @ arrays["frobenius_W"].T)
 
 
 def test_scenes_are_animated_to_their_end_also_where_a_path_ends_early():

@@ -68,8 +68,7 @@ def test_what_is_switched_off_has_no_panel_and_no_row():
 def test_the_correlation_figures_count_rejections_by_reason_and_flat_heads():
     correlation = read_sweep(RECORDS / "correlation_vs_d")
     tables, drawings, texts = drawn(correlation)
-    kinds = ("", "_drawn", "_pairs", "_steps")
-    assert {d.name.rstrip("_1") for d in drawings} == {f"correlation_vs_d{kind}" for kind in kinds}
+    assert [d.name for d in drawings] == ["correlation_vs_d", "correlation_vs_d_pairs"]
     rows = correlation.rows[correlation.rows["optimizer.gradient"] == "log_domain"]
     ok = rows[rows["status"] == "ok"]
     final = tables["correlation_vs_d"].query("quantity == 'one_minus_corr_frobenius'")

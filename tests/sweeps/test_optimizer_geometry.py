@@ -6,67 +6,48 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from attnsvm.sweeps.aggregate import read_sweep
+from attnsvm.sweeps.cells import rows_of
 from attnsvm.sweeps.figures import _selections, optimizer_geometry
 from tests.sweeps import synthetic
-from tests.sweeps.synthetic import drawn, only
+from tests.sweeps.synthetic import RECORDS, only
 
-GEOMETRY = optimizer_geometry.Geometry("optimizer_geometry")
-GAPS = {"frobenius": 0.3, "nuclear": 0.5, "max": 0.4, "spectral": 0.2}
-CELLS = (
-    {"optimizer": "steepest", "optimizer.norm": "max", "optimizer.lr": 0.1},
-    {"optimizer": "steepest", "optimizer.norm": "spectral", "optimizer.lr": 1.0},
-    {"optimizer": "muon", "optimizer.norm": np.nan, "optimizer.lr": 0.02},
-    {"optimizer": "mirror_descent", "optimizer.norm": np.nan, "optimizer.lr": 0.1},
+NAN = np.nan
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "norm", "rule", "eps", "schedule", "own"),
+    [
+        ("steepest", "max", "w", NAN, "linear", "max"),
+        ("steepest", "spectral", "w", NAN, "linear", "spectral"),
+        ("muon", None, "w", NAN, "linear", "spectral"),
+        ("mirror_descent", None, "w", NAN, "linear", ""),
+        ("steepest", "max", "kq", NAN, "linear", ""),
+        ("steepest", "spectral", "kq", NAN, "linear", "spectral"),
+        ("muon", None, "kq", NAN, "linear", "spectral"),
+        ("adam", None, "w", 0.0, "geometric", "max"),
+        ("adam", None, "w", 1e-8, "geometric", "frobenius"),  # once gradients are far below eps
+        ("adam", None, "w", 1e-8, "decay", "max"),
+    ],
 )
-OWN = ("max", "spectral", "spectral", "")
+def test_the_own_norm_is_that_of_the_steps_or_of_the_theory(
+    optimizer, norm, rule, eps, schedule, own
+):
+    row = {"optimizer": optimizer, "optimizer.norm": norm, "parameterization": rule}
+    row |= {"optimizer.eps": eps, "optimizer.schedule": schedule}
+    assert optimizer_geometry._with_own(pd.DataFrame([row]))["own"].tolist() == [own]
 
 
-def frames(**changed):
-    """Each optimizer has a tenth of the gap in its own norm, and one instance is undecided."""
-    own = {f"run{k}": norm for k, norm in enumerate(OWN)}
-    cells = {run: cell | changed for run, cell in zip(own, CELLS, strict=True)}
-
-    def gaps(row):
-        for norm, gap in GAPS.items():
-            yield norm, gap * (0.1 if norm == own[row["run"]] else 1.0) + 1e-3 * row["seed"]
-
-    def history(row):
-        for step in (0, 1, 10):
-            yield from ((step, f"margin_gap_{n}", gap + 1 / (1 + step)) for n, gap in gaps(row))
-
-    sweep = synthetic.sweep(
-        "optimizer_geometry",
-        cells,
-        lambda _, seed: {"status": "undecided"} if seed == 6 else {},
-        history,
-        trials=7,
-    )
-    rows = [
-        {f"{norm}_margin_gap": gap for norm, gap in gaps(row)}
-        for row in sweep.rows.to_dict("records")
-    ]
-    return dataclasses.replace(sweep, rows=sweep.rows.join(pd.DataFrame(rows)), folders={})
-
-
-def norms_of(sweep):
-    """Return the own norm of every optimizer."""
-    table = GEOMETRY.tables(sweep)["optimizer_geometry"].fillna({"optimizer.norm": ""})
-    keys = table[["optimizer", "optimizer.norm", "own"]].drop_duplicates().to_numpy()
-    return {(optimizer, norm): own for optimizer, norm, own in keys}
-
-
-def test_the_own_norm_is_that_of_the_steps_or_of_the_theory():
-    steepest = {("steepest", "max"): "max", ("steepest", "spectral"): "spectral"}
-    others = {("muon", ""): "spectral", ("mirror_descent", ""): ""}
-    assert norms_of(frames()) == steepest | others
-    of_factors = {("steepest", "max"): "", ("steepest", "spectral"): "spectral"}
-    assert norms_of(frames(parameterization="kq")) == of_factors | others
-
-
-def test_adam_with_eps_goes_along_the_gradient_once_that_is_far_below_eps():
-    fields = {"optimizer": "adam", "parameterization": "w", "optimizer.eps": [0.0, 1e-8, 1e-8]}
-    trials = pd.DataFrame(fields | {"optimizer.schedule": ["geometric", "geometric", "decay"]})
-    assert optimizer_geometry._with_own(trials)["own"].tolist() == ["max", "frobenius", "max"]
+def test_the_map_shows_medians_of_the_certified_instances():
+    frames = dataclasses.replace(read_sweep(RECORDS / "optimizer_geometry"), folders={})
+    geometry = optimizer_geometry.Geometry("optimizer_geometry")
+    table = geometry.tables(frames)["optimizer_geometry"]
+    certified = frames.rows[frames.rows["status"] == "ok"]
+    for row in table.sample(8, random_state=0).to_dict("records"):
+        gaps = rows_of(certified, {axis: row[axis] for axis in frames.axes})
+        gaps = gaps[f"{row['margin_in']}_margin_gap"]
+        assert row["used"] == len(gaps)
+        assert row["median"] == gaps.median()
 
 
 def test_the_own_norm_of_factors_is_the_one_that_their_steps_make_small_in_their_product():
@@ -86,22 +67,6 @@ def test_the_own_norm_of_factors_is_the_one_that_their_steps_make_small_in_their
             for F in (K @ R, Q @ np.linalg.inv(R).T)
         ]
         assert np.prod(sizes) > np.linalg.norm(sigma, product[own])
-
-
-def test_curves_are_those_of_the_own_norm_and_labels_have_the_fields_that_an_optimizer_has():
-    tables, drawings, words = drawn(frames())
-    table = tables["optimizer_geometry_steps"]
-    assert set(table["optimizer"]) == {"steepest", "muon"}  # that of mirror descent is not known
-    last = table[(table["step"] == 10) & (table["optimizer.norm"] == "max")]
-    assert last["median"].tolist() == pytest.approx([0.04 + 2.5e-3 + 1 / 11])
-    kinds = ("", "_steps")
-    assert [d.name for d in drawings] == [f"optimizer_geometry{kind}" for kind in kinds]
-    assert r"Muon, $\eta=0.02$" in words[0]
-    assert "0.04" in words[0]
-    assert "norm=-" not in words[0]
-    for text in words:
-        assert "24 ok, 4 undecided" in text
-        assert "a remark" in text
 
 
 def test_a_direction_that_drifts_has_not_settled():
@@ -143,7 +108,7 @@ def ball(largest=0.3, last=(0.3, 0.3), own="max", sizes=(1, 4, 4)):
     return row | {"constrained_max": largest}, {"step": (1, 5, 10), "W_norm": sizes} | steps
 
 
-EPS, NAN = {"optimizer.eps": 1e-8}, np.nan
+EPS = {"optimizer.eps": 1e-8}
 
 
 @pytest.mark.parametrize(
