@@ -246,9 +246,8 @@ def _settings(table: pd.DataFrame, axes: CellAxes) -> "pd.Series[Any]":
     short = [name for name in names if name not in STEPS]
     settings, fewer = (len(table[keys].drop_duplicates()) for keys in (names, short))
     words = labels(axes, table, short if settings == fewer > MOST_CURVES else names)
-    order = table.assign(word=words.astype(str), place=table["own"].map(_place))
-    order = order.sort_values(["place", "word"])["word"].unique()
-    return words.cat.reorder_categories(order)
+    order = {*zip(table["own"].map(_place), words, strict=True)}
+    return words.cat.reorder_categories([word for _, word in sorted(order)])
 
 
 def _word(norm: str) -> str:

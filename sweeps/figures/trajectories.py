@@ -117,7 +117,7 @@ def _figure(tables: Tables, axes: CellAxes, step: float = np.inf) -> Figure:
         style.empty(panels[0], "no run in two dimensions with its path on record")
         return fig
     for ax, (data, rule) in zip(panels, cells.to_numpy(), strict=True):
-        _panel(ax, *(rows_of(table, {X[1]: rule}) for table in parts), step)
+        _panel(ax, step, *(rows_of(table, {X[1]: rule}) for table in parts))
         style.heading(ax, f"trained {RULES[rule]}, {SCENES.get(data, style.plain(data))}")
         ax.set_xlabel(f"first coordinate{f', step {step:g}' * bool(np.isfinite(step))}")
     panels[0].set_ylabel("second coordinate")
@@ -127,7 +127,7 @@ def _figure(tables: Tables, axes: CellAxes, step: float = np.inf) -> Figure:
 
 
 def _panel(
-    ax: Axes, tokens: pd.DataFrame, paths: pd.DataFrame, rays: pd.DataFrame, step: float
+    ax: Axes, step: float, tokens: pd.DataFrame, paths: pd.DataFrame, rays: pd.DataFrame
 ) -> None:
     """Draw the tokens in the size of their softmax, and W z_i, its length on a log scale."""
     reach = 1.45 * float(np.abs(tokens[["x", "y"]].to_numpy(float)).max())

@@ -169,7 +169,6 @@ def test_a_fall_and_a_plateau_are_told_apart():
         assert falls["median"][0.01, quantity] == pytest.approx(0.1, rel=1e-12)
         assert falls["median"][0.1, quantity] == 1.0
     assert (falls["used"] == 8).all()  # the stalled one is only counted
-    assert falls["end_median"][0.01, "margin_gap_nuclear"] == pytest.approx(5.5e-3)
     assert set(tables["kq_plateau"]["quantity"]) == set(COMPARED)
     assert "ratio over the last decade" in words[0]
     assert "nuclear margin gap" in words[2]
