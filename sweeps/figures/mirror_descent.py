@@ -1,19 +1,18 @@
 """Mirror descent with l_p potentials against the l_p SVMs (arXiv 2410.14581)."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from itertools import product
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from .. import notation, statistics, style
-from ..cells import rows_of
+from ..cells import groups, rows_of
 from ..facets import curves, labels, named, panel_of
 from . import CAPTIONS, MOST_PANELS, CellAxes, Drawing, Figure, LoadedSweep, Tables, paged
-from ._numbers import arrays_of, certified, history_of, joined, outcomes
+from ._numbers import arrays_of, certified, history_of, joined, outcomes, tidy
 from ._selections import of_pairs
 
 STATISTIC: statistics.Statistic = "mean"
@@ -21,6 +20,8 @@ STATISTIC: statistics.Statistic = "mean"
 
 POWER = re.compile(r"frobenius|l(\d+(\.\d+)?)")
 """Norms of a strictly convex potential: their SVM has one solution."""
+
+RULE = "parameterization"
 
 OTHER = "bregman_other_tokens"
 TOKENS = {"bregman": "its own tokens", OTHER: "tokens of the other run"}
@@ -35,7 +36,7 @@ FIGURES = {
 
 
 def tables(frames: LoadedSweep) -> Tables:
-    """Return the quantities over the steps and at the last one, selected tokens, and counts.
+    """Return the quantities over the steps, selected tokens, and counts.
 
     `bregman` is D(W_svm / ||W_svm||_p, W / ||W||_p) with the p of training;
     `bregman_other_tokens` is the same for the SVM of the tokens that the run of that p selects.
@@ -47,47 +48,44 @@ def tables(frames: LoadedSweep) -> Tables:
     values = pd.concat([recorded, _divergences(frames, keys)], ignore_index=True)
     table = statistics.summaries(values, [*keys, "svm", "quantity", "step"], "value", STATISTIC)
     table = table.sort_values("svm", key=lambda norms: norms.map(_place), kind="stable")
-    last = table.groupby(keys, dropna=False)["step"].transform("max")
     return {
         "mirror_descent": table,
-        "mirror_descent_end": table[table["step"] == last].reset_index(drop=True),
         "mirror_descent_tokens": of_pairs(frames),
         "mirror_descent_counts": outcomes(frames.rows, frames.cells),
     }
 
 
 def _divergences(frames: LoadedSweep, keys: Sequence[str]) -> pd.DataFrame:
-    """Return the Bregman divergences over the steps of the certified instances with a path."""
+    """Return the Bregman divergences over the steps of the certified instances with a path.
+
+    NaN, hence counted as excluded, where the run of the SVM has not certified it.
+    """
     apart = [key for key in keys if key not in ("optimizer.p", "optimizer.steps")]
-    parts: list[pd.DataFrame] = []
-    for _, cells in certified(frames).groupby(apart, dropna=False, sort=True):
-        runs = [
-            (dict(zip(keys, part.iloc[0][list(keys)], strict=True)), arrays)
-            for run, part in cells.groupby("run", sort=False)
-            if (arrays := _with_path(frames, run, part)) and part["optimizer.p"].notna().all()
-        ]
-        for (cell, arrays), name in ((run, name) for run in runs for name in run[1]):
+    parts = []
+    for _, cells in groups(certified(frames).dropna(subset="optimizer.p"), apart):
+        runs = []
+        for run, part in cells.groupby("run", sort=False):
+            if "snapshots" in (arrays := arrays_of(frames, run)):
+                kept = np.isin(arrays["seeds"], part["seed"])
+                arrays = {name: values[kept] for name, values in arrays.items()}
+                runs.append((part.iloc[0][[*keys]].to_dict(), arrays))
+        for (cell, own), name in ((run, name) for run in runs for name in run[1]):
             norm = name.removesuffix("_W")
-            if norm == name or _power(norm) is None:
+            if norm == name or (power := _power(norm)) is None:
                 continue
-            own = {"svm": norm, **cell}
-            parts.append(_over_steps({**own, "quantity": "bregman"}, arrays, arrays[name], arrays))
-            others = [
-                there for of, there in runs if of["optimizer.p"] == _power(norm) and name in there
-            ]
-            if len(others) == 1:
-                svm = others[0][name]
-                parts.append(_over_steps({**own, "quantity": OTHER}, arrays, svm, others[0]))
+            others = [of for key, of in runs if key["optimizer.p"] == power and name in of]
+            for quantity, of in {"bregman": [own], OTHER: others}.items():
+                if len(of) == 1:
+                    svm = np.full(own[name].shape, np.nan)
+                    pairs = np.intersect1d(own["seeds"], of[0]["seeds"], return_indices=True)
+                    svm[pairs[1]] = of[0][name][pairs[2]]
+                    value = directional_bregman_divergence(
+                        svm[:, None], own["snapshots"], cell["optimizer.p"]
+                    )
+                    seeds = own["seeds"][:, None]
+                    rows = tidy(("", "step"), value=value, seed=seeds, step=own["steps"])
+                    parts.append(rows.assign(svm=norm, quantity=quantity, **cell))
     return joined(parts, [*keys, "svm", "quantity", "seed", "step", "value"])
-
-
-def _with_path(frames: LoadedSweep, run: object, trials: pd.DataFrame) -> dict[str, np.ndarray]:
-    """Return the arrays of these instances of a run; none without a path on record."""
-    arrays = arrays_of(frames, run)
-    if "snapshots" not in arrays:
-        return {}
-    kept = np.isin(arrays["seeds"], trials["seed"])
-    return {name: values[kept] for name, values in arrays.items()}
 
 
 def _power(norm: str) -> float | None:
@@ -101,47 +99,26 @@ def _place(norm: str) -> tuple[float, str]:
     return _power(norm) or np.inf, norm
 
 
-def _over_steps(
-    columns: Mapping[str, Any],
-    trained: Mapping[str, np.ndarray],
-    W: np.ndarray,
-    separated: Mapping[str, np.ndarray],
-) -> pd.DataFrame:
-    """Return the divergence of the trained directions from the W of the same instances.
-
-    NaN, hence counted as excluded, where the other run has no certified SVM.
-    """
-    path, steps, seeds = trained["snapshots"], trained["steps"], trained["seeds"]
-    svm = np.full(path[:, 0].shape, np.nan)
-    _, here, there = np.intersect1d(seeds, separated["seeds"], return_indices=True)
-    svm[here] = W[there]
-    values = directional_bregman_divergence(svm[:, None], path, columns["optimizer.p"])
-    seed = np.repeat(seeds, steps.shape[1])
-    return pd.DataFrame({**columns, "seed": seed, "step": steps.ravel(), "value": values.ravel()})
-
-
 def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
     """Return the figures for W, and those for (K, Q)."""
-    rules = set(tables["mirror_descent_counts"].get("parameterization", [""]))
     known = set(tables["mirror_descent"]["optimizer.gradient"])
     drawings: list[Drawing] = []
-    for rule, (end, (quantity, gradient)) in product(sorted(rules, reverse=True), FIGURES.items()):
-        if gradient not in known and (end or known):
-            continue
-        cell = {"parameterization": rule} if rule else {}
+    cells = groups(tables["mirror_descent_counts"], [name for name in [RULE] if name in axes.names])
+    for cell, _ in [*cells][::-1]:
         part = {name: rows_of(table, cell) for name, table in tables.items()}
-        prefix = "mirror_descent" if rule in ("w", "") else f"mirror_descent_{rule}"
-        figures = {f"{prefix}{end}": partial(_figure, quantity, gradient)}
-        drawings += paged(
-            figures,
-            part,
-            axes,
-            remarks,
-            caption=CAPTIONS[f"mirror_descent{end}"],
-            inner=["optimizer.gradient"],
-            panels=["optimizer.p", "optimizer.steps"],
-            room=MOST_PANELS,
-        )
+        prefix = "mirror_descent" if cell.get(RULE, "w") == "w" else f"mirror_descent_{cell[RULE]}"
+        for end, (quantity, gradient) in FIGURES.items():
+            if gradient in known or not (end or known):
+                drawings += paged(
+                    {f"{prefix}{end}": partial(_figure, quantity, gradient)},
+                    part,
+                    axes,
+                    remarks,
+                    caption=CAPTIONS[f"mirror_descent{end}"],
+                    inner=["optimizer.gradient"],
+                    panels=["optimizer.p", "optimizer.steps"],
+                    room=MOST_PANELS,
+                )
     return drawings
 
 
@@ -150,14 +127,12 @@ def _figure(quantity: str, gradient: str, tables: Tables, axes: CellAxes) -> Fig
     shown = [quantity, *([OTHER] if gradient == "direct" else [])]
     table = table[(table["optimizer.gradient"] == gradient) & table["quantity"].isin(shown)]
     norms = sorted({*table["svm"]}, key=_place)
-    words = {norm: notation.VALUES["norm"].get(norm, style.plain(norm)) for norm in norms}
-    apart = axes.besides("optimizer.gradient", "optimizer.steps", "parameterization") or [
-        "optimizer.p"
-    ]
+    words = {norm: f"{notation.VALUES['norm'].get(norm, style.plain(norm))} SVM" for norm in norms}
+    apart = axes.besides("optimizer.gradient", "optimizer.steps", RULE) or ["optimizer.p"]
     return curves(
         table.assign(
             col=labels(axes, table, apart),
-            hue=named(table["svm"], {norm: f"{word} SVM" for norm, word in words.items()}),
+            hue=named(table["svm"], words),
             dash=named(table["quantity"], TOKENS),
         ),
         "step",

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -43,9 +42,7 @@ POINTS = 3
 def tables(frames: LoadedSweep) -> Tables:
     """Return the medians over the steps, exponents by decade, the power laws, and counts.
 
-    A row of `rates` says over how many `decades` a power law holds (0: none), and its exponent; one
-    of `rates_left_out` how many numbers of a quantity and a decade have no logarithm. There a
-    decade k holds the steps from 10^k to below 10^(k+1): a number is counted once.
+    A row of `rates` says over how many `decades` a power law holds (0: none), and its exponent.
     """
     by = frames.cells.besides()
     trials = frames.rows[frames.rows["status"].isin(USED)]
@@ -54,22 +51,16 @@ def tables(frames: LoadedSweep) -> Tables:
     instance = list(dict.fromkeys([*by, "run", "seed"]))
     shown = [*(q for q in QUANTITIES if "excess" not in q), LOG_EXCESS, "W_norm"]
     wide = history[history["quantity"].isin(shown) & (history["step"] > 0)]
-    wide = wide.pivot_table(
-        index=[*instance, "step"], columns="quantity", values="value", dropna=False
-    )
+    wide = wide.pivot_table("value", [*instance, "step"], "quantity", dropna=False)
     wide = wide.reindex(columns=shown).dropna(how="all").reset_index()
     long = _long(wide, [*instance, "step", "W_norm"])
     medians = statistics.summaries(long, [*by, "quantity", "step"], "value", "median")
     norms = statistics.summaries(wide, [*by, "step"], "W_norm", "median")
     norms = norms.rename(columns={"median": "W_norm"})[[*by, "step", "W_norm"]]
-    logs = _logarithms(long)
-    cells = [*by, "quantity", "against", "decade"]
-    left_out = logs.assign(out=~logs["known"].astype(bool)).groupby(cells, dropna=False)["out"]
-    local = _exponents(logs, [*instance, "quantity", "against"], cells)
+    local = _exponents(long, [*instance, "quantity", "against"], [*by, "quantity", "against"])
     return {
         "rates": _laws(local, by),
         "rates_by_decade": local,
-        "rates_left_out": left_out.agg(left_out="sum", of="size").reset_index(),
         "rates_curves": medians.merge(norms, on=[*by, "step"]),
         "rates_counts": outcomes(frames.rows, frames.cells),
     }
@@ -83,37 +74,30 @@ def _long(wide: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     excess = wide[LOG_EXCESS]
     parts = []
     for name in QUANTITIES:
-        value = wide.get(name, -excess)
-        log = np.log(value.where(value > 0))
-        if name == "excess_risk":
-            value, log = np.exp(excess), excess
+        value = np.exp(excess) if name == "excess_risk" else wide.get(name, -excess)
+        log = excess if name == "excess_risk" else np.log(value.where(value > 0))
         parts.append(wide[keys].assign(quantity=name, value=value, log=log))
     known = [part for part in parts if part["value"].notna().any()]
     return pd.concat(known or parts[:1], ignore_index=True)
 
 
-def _logarithms(long: pd.DataFrame) -> pd.DataFrame:
-    """Return rows against steps and norm: log `x`, `decade` of steps, `known` with both logs."""
-    parts = []
-    for against in AGAINST:
-        x = long[against].to_numpy(float)
-        known = (x > 0) & np.isfinite(x) & np.isfinite(long["log"].to_numpy(float))
-        parts.append(long.assign(against=against, x=np.log(np.where(known, x, 1)), known=known))
-    logs = pd.concat(parts, ignore_index=True)
-    exponent = np.log10(logs["step"].to_numpy(float))
-    return logs.assign(decade=np.floor(exponent + 1e-9).astype(int), exponent=exponent)
+def _exponents(long: pd.DataFrame, keys: list[str], cells: list[str]) -> pd.DataFrame:
+    """Return the median exponent of every cell and decade, and of its change to the last decade.
 
-
-def _exponents(logs: pd.DataFrame, keys: list[str], cells: list[str]) -> pd.DataFrame:
-    """Return the median exponent of every cell, and of its change to the last decade.
-
-    The exponent of an instance is the slope of `log` over x by least squares in the decade from
-    10^k to 10^(k+1), ends included; NaN with fewer than POINTS points.
+    The exponent of an instance is the slope of `log` over log x, steps or norm, by least squares in
+    the decade of steps from 10^k to 10^(k+1), ends included; NaN with fewer than POINTS points.
     """
-    ends = logs[(logs["decade"] > 0) & (logs["exponent"] - logs["decade"] < 1e-9)]
-    both = pd.concat([logs, ends.assign(decade=ends["decade"] - 1)]).sort_index(kind="stable")
-    both = both[both["known"].astype(bool) & (both["decade"] < logs["decade"].max())]
-    decades = [*keys, "decade"]
+    logs = pd.concat(
+        [long.assign(against=name, x=np.log(long[name].where(long[name] > 0))) for name in AGAINST],
+        ignore_index=True,
+    )
+    exponent = np.log10(logs["step"])
+    decade = np.floor(exponent + 1e-9).astype(int)
+    is_end = (decade > 0) & (exponent - decade < 1e-9)
+    both = pd.concat([logs.assign(decade=decade), logs[is_end].assign(decade=decade - 1)])
+    both = both[np.isfinite(both[["x", "log"]]).all(axis=1) & (both["decade"] < decade.max())]
+    both = both.sort_index(kind="stable")
+    decades, cells = [*keys, "decade"], [*cells, "decade"]
     means = both.groupby(decades, dropna=False)[["x", "log"]].transform("mean")
     x, y = both["x"] - means["x"], both["log"] - means["log"]
     sums = both.assign(xy=x * y, xx=x**2).groupby(decades, dropna=False)
@@ -122,8 +106,9 @@ def _exponents(logs: pd.DataFrame, keys: list[str], cells: list[str]) -> pd.Data
     slopes = pd.DataFrame({"slope": slope, "span": sums["span"]}).reset_index()
     last = slopes.groupby(keys, dropna=False)["slope"].transform("last")  # decades are in order
     slopes["change"] = slopes["slope"] - last
-    local = statistics.summaries(slopes, cells, "slope", "median")
-    changes = statistics.summaries(slopes, cells, "change", "median")  # of the same groups
+    local, changes = (
+        statistics.summaries(slopes, cells, name, "median") for name in ("slope", "change")
+    )
     local = local.join(changes[["median", "low", "high"]].add_prefix("change_"))
     spans = slopes.groupby(cells, dropna=False)["span"].median().reset_index()
     return local.merge(spans, on=cells, how="left")
@@ -138,14 +123,14 @@ def _laws(local: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     rows = []
     keys = [*by, "quantity", "against"]
     for key, cells in local.groupby(keys, dropna=False, sort=True):
-        known = cells[cells["used"] > 0].sort_values("decade")
+        known = cells[cells["used"] > 0].sort_values("decade", ascending=False)
+        last = known[["median", "low", "high"]].head(1).to_numpy(float).ravel()
         widest = known[["change_median", "change_low", "change_high"]].abs().max(axis=1).fillna(0)
-        last = known[["median", "low", "high", "used"]].iloc[-1:].to_numpy(float).ravel()
-        allowed = TOLERANCE * min(1.0, abs(last[0])) if len(known) else 0.0
-        equal = int(np.logical_and.accumulate(widest.to_numpy()[::-1] <= allowed).sum())
-        law = equal >= 2 and known["span"].iloc[-equal:].sum() >= SPAN
-        exponent = last[:3] if law else [np.nan] * 3
-        used = int(last[3]) if len(known) else 0
+        allowed = TOLERANCE * min(1.0, *np.abs(last[:1]), 1.0)
+        equal = int((widest <= allowed).cummin().sum())
+        law = equal >= 2 and known["span"].head(equal).sum() >= SPAN
+        used = int(known["used"].head(1).sum())
+        exponent = last if law else [np.nan] * 3
         rows.append([*key, equal if law else 0, len(known), used, *exponent])
     columns = [*keys, "decades", "of", "used", "exponent", "low", "high"]
     return pd.DataFrame(rows, columns=columns)
@@ -153,33 +138,16 @@ def _laws(local: pd.DataFrame, by: list[str]) -> pd.DataFrame:
 
 def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
     """Return the curves over the norm of W, and over the steps."""
-    figures: dict[str, Any] = {
-        "rates": _over_norm,
-        "rates_steps": partial(_figure, "step", [*QUANTITIES]),
-    }
-    return paged(figures, tables, axes, remarks, notes=notes, room=MOST_CURVES)
-
-
-def _over_norm(tables: Tables, axes: CellAxes) -> Figure:
-    """Return the curves over the norm, with lines of the slopes that theory gives."""
-    fig = _figure("W_norm", [*GUIDES], tables, axes)
-    table = tables["rates_curves"]
-    largest = table.loc[table["quantity"].isin(GUIDES), "W_norm"].max()
-    for ax, (quantity, exponent) in zip(fig.axes, GUIDES.items(), strict=False):
-        if largest > 1e3:
-            end = table[(table["quantity"] == quantity) & (table["W_norm"] == largest)].iloc[0]
-            x = np.array([largest / 1e3, largest])
-            y = 6 * end["median"] * (x / largest) ** exponent
-            ax.plot(x, y, ":", color=style.INK)
-            ax.text(x[0], y[0], rf"$\|W\|^{{{exponent:.0f}}}$", va="bottom")
-    return fig
+    figures = {"rates": partial(_figure, "W_norm", [*GUIDES])}
+    figures["rates_steps"] = partial(_figure, "step", [*QUANTITIES])
+    return paged(figures, tables, axes, remarks, room=MOST_CURVES)
 
 
 def _figure(x: str, quantities: Sequence[str], tables: Tables, axes: CellAxes) -> Figure:
-    """Return a panel for each quantity, with a curve for each cell."""
+    """Return a panel for each quantity, over the norm with lines of the slopes of theory."""
     table = tables["rates_curves"]
     table = table[(table["median"] > SMALLEST_SHOWN) & table["quantity"].isin(quantities)]
-    return curves(
+    fig = curves(
         table.assign(hue=labels(axes, table, axes.besides()), col=table["quantity"]),
         x,
         "median",
@@ -187,15 +155,11 @@ def _figure(x: str, quantities: Sequence[str], tables: Tables, axes: CellAxes) -
         bands={},
         log_x=True,
     )
-
-
-def notes(tables: Tables, axes: CellAxes) -> list[str]:
-    """Return a sentence with the counts of numbers without a logarithm, if there are any."""
-    counts = tables["rates_left_out"]
-    sums = counts[counts["against"] == "step"].groupby("quantity", sort=False)
-    listed = [
-        f"{QUANTITIES[str(name)]} {int(row['left_out'])} of {int(row['of'])}"
-        for name, row in sums[["left_out", "of"]].sum().iterrows()
-        if row["left_out"]
-    ]
-    return [f"Left out, not positive or not known: {', '.join(listed)}."] if listed else []
+    for ax, quantity in zip(fig.axes, quantities if x == "W_norm" else (), strict=False):
+        ends = table[table["quantity"] == quantity].nlargest(1, "W_norm")
+        for _, end in ends[ends["W_norm"] > 1e3].iterrows():
+            part, exponent = np.array([1e-3, 1]), GUIDES[quantity]
+            y = 6 * end["median"] * part**exponent
+            ax.plot(part * end["W_norm"], y, ":", color=style.INK)
+            ax.text(end["W_norm"] / 1e3, y[0], rf"$\|W\|^{{{exponent:.0f}}}$", va="bottom")
+    return fig

@@ -55,7 +55,7 @@ def at_end(table, p, svm, quantity):
 
 def test_numbers_are_those_of_the_certified_instances_with_p_and_tokens_of_training(stored):
     """Only runs with p = 1.75 and 3 are there: nothing is known of the tokens of p = 2."""
-    table = mirror_descent.tables(sweep(("log_domain",), stored))["mirror_descent_end"]
+    table = mirror_descent.tables(sweep(("log_domain",), stored))["mirror_descent"]
     for p, run in ((1.75, "p1.75log_domain"), (3.0, "p3.0log_domain")):
         for norm, power in POWERS.items():
             svm, W = stored[run][f"{norm}_W"], stored[run]["snapshots"][:, -1]
@@ -84,7 +84,7 @@ def test_an_instance_that_only_one_run_certifies_is_not_compared_with_the_other(
     frames = sweep(("log_domain",), stored)
     lost = (frames.rows["run"] == "p3.0log_domain") & (frames.rows["seed"] == 0)
     frames.rows.loc[lost, "status"] = "infeasible"
-    table = mirror_descent.tables(frames)["mirror_descent_end"]
+    table = mirror_descent.tables(frames)["mirror_descent"]
     row = at_end(table, 1.75, "l3", mirror_descent.OTHER)
     assert (row["used"], row["excluded"]) == (B - 2, 1)
     assert at_end(table, 1.75, "l3", "bregman")["used"] == B - 1

@@ -62,19 +62,13 @@ def test_other_laws_are_told_with_their_decades_or_are_none(error, norm, against
     assert row["exponent"] == pytest.approx(expected, abs=error, nan_ok=True)
 
 
-def test_each_number_without_a_logarithm_is_counted_once_with_its_decade():
-    """Also in the decades in which no number is left, which have no exponent; twin: none is."""
+def test_decades_without_a_logarithm_have_no_exponent_and_count_nobody():
     sweep = frames(lambda t: 1 / t if t < 200 else 0.0, lambda t: t)
-    tables, of_it = rates.tables(sweep), "quantity == 'one_minus_corr_frobenius'"
-    rows = tables["rates_left_out"].query(f"{of_it} and against == 'step'")
-    counts = {k: (out, of) for k, out, of in rows[["decade", "left_out", "of"]].to_numpy()}
-    steps = {0: (0, 3), 1: (0, 3), 2: (2, 3), 3: (3, 3), 4: (3, 3), 5: (1, 1)}
-    assert counts == {k: (11 * out, 11 * of) for k, (out, of) in steps.items()}  # 11 trained ones
-    assert tables["rates_by_decade"].query(f"{of_it} and used > 0")["decade"].max() == 1
-    assert "1-correlation 99 of 176" in rates.notes(tables, sweep.axes)[0]
-    whole = rates.tables(frames(lambda t: 1 / t, lambda t: t))
-    assert (whole["rates_left_out"]["left_out"] == 0).all()
-    assert rates.notes(whole, sweep.axes) == []
+    rows = rates.tables(sweep)["rates_by_decade"].query(
+        "quantity == 'one_minus_corr_frobenius' and against == 'step'"
+    )
+    used = rows.set_index("decade")[["used", "excluded"]].T.to_dict("list")
+    assert used == {0: [11, 0], 1: [11, 0], 2: [0, 11]}  # of three or more numbers; one in 100-1000
 
 
 def test_a_loss_that_falls_like_a_power_is_found():
