@@ -6,13 +6,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.lines import Line2D
-from matplotlib.patches import Rectangle
 
 from .. import style
 from ..cells import groups, rows_of
 from ..facets import heatmap
 from . import CellAxes, Figure, LoadedSweep, Tables
-from ._numbers import arrays_of, attention, drawn_again
+from ._numbers import arrays_of, attention, drawn_again, frame_fields, joined, tidy
 
 HEAD = ["data.at_layer", "data.at_head"]
 COLUMNS = ["seed", "sentence", "token", "attention", "selected", "is_support", "word", "of_query"]
@@ -30,44 +29,39 @@ def table(frames: LoadedSweep, heads: pd.DataFrame, by: list[str]) -> pd.DataFra
     Words are read from the model and text that the runs name. Where these are not here, or give
     other rows than those on record, `word` and `of_query` are empty.
     """
-    rows: list[dict[str, Any]] = []
+    parts = []
     known = heads[(heads["svm_norm"] == "frobenius") & heads["lean"].notna()]
     for _, part in groups(known, by):
-        best = part.iloc[int(part["lean"].to_numpy().argmax())]
+        best = part.nlargest(1, "lean").iloc[0]
         cell = {name: best[name] for name in [*by, *HEAD]}
-        for run in rows_of(frames.rows, cell | {"data.control": "none"})["run"].unique():
-            arrays = arrays_of(frames, run)
-            if "selected" in arrays and "frobenius_W" in arrays:  # not those of Gen-SVM
-                at = {key: values[0] for key, values in arrays.items()}
-                data, _ = drawn_again(frames, run, at)
-                words = data.words(int(at["seeds"])) if data else ()
-                rows += [cell | row for row in of_instance(at, *words)]
-                break
-    return pd.DataFrame(rows, columns=[*by, *HEAD, *COLUMNS])
+        runs = rows_of(frames.rows, cell | {"data.control": "none"})["run"].unique()
+        stored = ((run, arrays_of(frames, run)) for run in runs)
+        solved = (pair for pair in stored if {"selected", "frobenius_W"} <= set(pair[1]))
+        for run, arrays in [*solved][:1]:  # not those of Gen-SVM
+            at = {key: values[0] for key, values in arrays.items()}
+            data, _ = drawn_again(frames, run, at)
+            words = data.words(int(at["seeds"])) if data else ()
+            parts.append(of_instance(at, *words).assign(seed=int(at["seeds"]), **cell))
+    return joined(parts, [*by, *HEAD, *COLUMNS])
 
 
 def of_instance(
     at: Mapping[str, np.ndarray], words: Sequence[Sequence[str]] = (), queries: Sequence[int] = ()
-) -> list[dict[str, Any]]:
+) -> pd.DataFrame:
     """Return a row for each token of a stored instance: attention, and margin of its SVM."""
     s, chosen = attention(at, at["trained_W"]), at["selected"]
     svm = np.einsum("ntd,de,ne->nt", at["X"], at["frobenius_W"], at["Z"])
-    margin = svm[np.arange(len(s)), chosen][:, None] - svm
+    margin = np.take_along_axis(svm, chosen[:, None], 1) - svm
     is_chosen = np.arange(s.shape[1]) == chosen[:, None]
-    support = (margin <= 1 + 1e-6) & at["mask"] & ~is_chosen
-    return [
-        {
-            "seed": int(at["seeds"]),
-            "sentence": i,
-            "token": t,
-            "attention": s[i, t],
-            "selected": bool(is_chosen[i, t]),
-            "is_support": bool(support[i, t]),
-            "word": words[i][t] if words else "",
-            "of_query": words[i][queries[i]] if words else "",
-        }
-        for i, t in np.ndindex(*s.shape)
-    ]
+    text = np.array(words) if len(words) else np.full(s.shape, "")
+    return tidy(
+        ("sentence", "token"),
+        attention=s,
+        selected=is_chosen,
+        is_support=(margin <= 1 + 1e-6) & at["mask"] & ~is_chosen,
+        word=text,
+        of_query=text[np.arange(len(s)), np.array(queries) if len(words) else 0][:, None],
+    )
 
 
 def figure(tables: Tables, axes: CellAxes) -> Figure:
@@ -79,17 +73,14 @@ def figure(tables: Tables, axes: CellAxes) -> Figure:
     if table.empty:
         style.empty(ax, "no head with a lean on record")
         return fig
-    short = {name: table[name].map(_short) for name in ("word", "of_query")}
-    table = table.assign(**short)
-    first, queries = table.iloc[0], table.drop_duplicates("sentence")["of_query"].tolist()
-    style.heading(
-        ax, f"layer {first['data.at_layer']}, head {first['data.at_head']}, seed {first['seed']}"
-    )
-    bar = {"shrink": 0.6, "label": "attention", "pad": 0.01}
+    queries = table.drop_duplicates("sentence")["of_query"].map(_short).tolist()
     words: Any = {"yticklabels": queries} if any(queries) else {}
+    place = dict(zip(("layer", "head"), table[HEAD].iloc[0], strict=True))
+    place["seed"] = table["seed"].iloc[0]
+    style.heading(ax, ", ".join(f"{name} {number}" for name, number in place.items()))
     heatmap(
         ax,
-        table,
+        table.assign(word=table["word"].map(_short)),
         "sentence",
         "token",
         "attention",
@@ -98,14 +89,13 @@ def figure(tables: Tables, axes: CellAxes) -> Figure:
         vmin=0,
         vmax=1,
         cbar=True,
-        cbar_kws=bar,
+        cbar_kws={"shrink": 0.6, "label": "attention", "pad": 0.01},
         annot_kws={"fontsize": 6.5, "parse_math": False},
         **words,
     )
     for name, colour in FRAMES.items():
-        for _, row in table[table[name].astype(bool)].iterrows():
-            corner = row["token"] + 0.04, row["sentence"] + 0.08
-            ax.add_patch(Rectangle(corner, 0.92, 0.84, fill=False, ec=colour, lw=1.1))
+        framed = table[table[name].astype(bool)]
+        frame_fields(ax, framed["token"], framed["sentence"], colour)
     ax.set(xlabel="token", ylabel="query" if words else "sentence")
     frames = {name.removeprefix("is_"): colour for name, colour in FRAMES.items()}
     style.legend(fig, {name: Line2D([], [], color=colour, lw=2) for name, colour in frames.items()})

@@ -159,7 +159,8 @@ def _versus_d(tables: Tables, axes: CellAxes) -> Figure:
     rest = table["instances"].isin((NOT_FLAT, NEVER_FLAT))
     paired = table["instances"].isin((SAME, NEVER_FLAT))
     shown = ~rest | (table["quantity"] == QUANTITIES[0])
-    shown &= paired | (table[GRADIENT] == "direct") | (not paired.any())
+    if paired.any():
+        shown &= paired | (table[GRADIENT] == "direct")
     table = table.assign(
         col=[*map(_heading, table["variant"], paired)],
         value=table["mean"].where(~paired, table["median"]).clip(lower=SMALLEST),

@@ -68,7 +68,7 @@ def _divergences(frames: LoadedSweep, keys: Sequence[str]) -> pd.DataFrame:
             if "snapshots" in (arrays := arrays_of(frames, run)):
                 kept = np.isin(arrays["seeds"], part["seed"])
                 arrays = {name: values[kept] for name, values in arrays.items()}
-                runs.append((part.iloc[0][[*keys]].to_dict(), arrays))
+                runs.append(({key: part[key].iloc[0] for key in keys}, arrays))
         for (cell, own), name in ((run, name) for run in runs for name in run[1]):
             norm = name.removesuffix("_W")
             if norm == name or (power := _power(norm)) is None:

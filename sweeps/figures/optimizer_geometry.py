@@ -247,7 +247,7 @@ def _settings(table: pd.DataFrame, axes: CellAxes) -> "pd.Series[Any]":
     settings, fewer = (len(table[keys].drop_duplicates()) for keys in (names, short))
     words = labels(axes, table, short if settings == fewer > MOST_CURVES else names)
     order = {*zip(table["own"].map(_place), words, strict=True)}
-    return words.cat.reorder_categories([word for _, word in sorted(order)])
+    return words.cat.set_categories([word for _, word in sorted(order)])
 
 
 def _word(norm: str) -> str:

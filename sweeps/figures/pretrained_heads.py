@@ -197,8 +197,9 @@ def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Dr
     drawings: list[Drawing] = []
     for name, svm in svms.items():
         if svm == "one token" or svm in set(tables["pretrained_heads"]["svm"]):
-            figures, notes = {name: partial(_against, svm)}, partial(_notes, svm)
-            drawings += paged(figures, tables, axes, remarks, notes=notes, **shared)
+            notes = partial(_notes, svm)
+            figure = {name: partial(_against, svm)}
+            drawings += paged(figure, tables, axes, remarks, notes=notes, **shared)
     example = {"pretrained_heads_attention": _head_attention.figure}
     return drawings + paged(example, tables, axes, remarks, notes=_head_attention.notes, **shared)
 

@@ -31,7 +31,8 @@ def tables(frames: LoadedSweep) -> Tables:
     It is the published instance where its run has it, else the first one.
     """
     parts: dict[str, list[pd.DataFrame]] = {"tokens": [], "paths": [], "rays": []}
-    for cell, runs in groups(frames.finished, [*X, *frames.cells.besides(*X)]):
+    keys = [*X, *frames.cells.besides(*X)]
+    for cell, runs in groups(frames.finished, keys):
         stored = (arrays_of(frames, run) for run in runs["run"])
         with_path = (of for of in stored if "snapshots" in of and of["X"].shape[-1] == 2)
         for arrays in [*with_path][:1]:
@@ -39,7 +40,7 @@ def tables(frames: LoadedSweep) -> Tables:
             scene = _scene({name: values[k] for name, values in arrays.items()})
             for name, part in scene.items():
                 parts[name].append(part.assign(**cell))
-    result = {f"trajectories_{k}": joined(rows, frames.axes) for k, rows in parts.items()}
+    result = {f"trajectories_{k}": joined(rows, keys) for k, rows in parts.items()}
     return {**result, "trajectories_counts": outcomes(frames.rows, frames.cells)}
 
 

@@ -10,33 +10,34 @@ from PIL import Image
 
 from attnsvm.sweeps import style
 from attnsvm.sweeps.cells import CellAxes
-from attnsvm.sweeps.figures import figure_module, phase_transition, trajectories
+from attnsvm.sweeps.figures import phase_transition, trajectories
 from attnsvm.sweeps.figures._curves import Curves
 from attnsvm.sweeps.figures._numbers import outcomes, status_counts
 from tests.sweeps import synthetic
 from tests.sweeps.synthetic import drawn, phase_frames, trained_frames
 
-PLATEAU = figure_module("kq_plateau")
 COMPARED = ("one_minus_corr_nuclear", "margin_gap_nuclear", "balance_gap")
 
 
 def test_status_counts_say_what_did_not_happen_and_what_is_drawn_although_training_stalled():
     frames = trained_frames()
-    text = status_counts(outcomes(frames.rows, frames.cells), frames.cells)
-    assert f"Instances: {len(frames.rows)}" in text
-    for word in ("0 rejected", "0 failed", "ok", "undecided", "infeasible"):
-        assert word in text
     half = frames.rows["seed"] % 2 == 0
-    trials = frames.rows.assign(
+    rows = frames.rows.assign(
         **{"optimizer.gradient": np.where(half, "direct", "log_domain")},
         training=np.where(half & (frames.rows["status"] == "ok"), "stalled", "saturated"),
     )
-    ok, axes = trials[trials["status"] == "ok"], synthetic.axes_of(trials)
+    ok, axes = rows[rows["status"] == "ok"], synthetic.axes_of(rows)
     direct = (ok["optimizer.gradient"] == "direct").sum()
-    text = status_counts(outcomes(trials, axes), axes)
-    assert f"{direct} of {direct} gradient=direct (published arithmetic)" in text
-    assert f"0 of {len(ok) - direct} gradient=log_domain (exact)" in text
-    lost = trials.assign(status=trials["status"].where(trials["training"] != "stalled", "stalled"))
+    text = status_counts(outcomes(rows, axes), axes)
+    for words in (
+        f"Instances: {len(rows)} ({len(ok)} ok",
+        "0 rejected",
+        "0 failed",
+        f"{direct} of {direct} gradient=direct (published arithmetic)",
+        f"0 of {len(ok) - direct} gradient=log_domain (exact)",
+    ):
+        assert words in text
+    lost = rows.assign(status=rows["status"].where(rows["training"] != "stalled", "stalled"))
     text = status_counts(outcomes(lost, axes), axes)
     assert f"{direct} stalled" in text  # not drawn: a status like the others
     assert "although" not in text
@@ -80,8 +81,6 @@ def test_a_cell_with_many_undecided_instances_has_no_share():
     assert (table.loc["assumption_d", "used"] == 10).all()  # counted, 2 of 12 have no verdict
     assert table.loc["assumption_d", ["share", "low", "high"]].isna().all(axis=None)
     assert table.loc["feasible", "share"].notna().all()
-    halfway = tables["phase_transition_halfway"]
-    assert "assumption_d" not in set(halfway.loc[halfway["halfway"].notna(), "share_of"])
 
 
 def scene():
@@ -97,16 +96,6 @@ def scene():
         "frobenius_W": W,
         "nuclear_W": np.full((2, 2), np.nan),
     }
-
-
-def scenes(**arrays):
-    """Return the tables of a scene for each parameterization."""
-    parts = {"tokens": [], "paths": [], "rays": []}
-    for parameterization, stored in arrays.items():
-        for name, part in trajectories._scene(stored).items():
-            parts[name].append(part.assign(data="paths_far", parameterization=parameterization))
-    tables = {f"trajectories_{k}": pd.concat([pd.DataFrame(), *v]) for k, v in parts.items()}
-    return tables | {"trajectories_counts": outcomes(trained_frames().trials, CellAxes())}
 
 
 def test_a_scene_is_what_attention_computes():
@@ -126,16 +115,19 @@ def test_a_scene_is_what_attention_computes():
 
 
 def test_scenes_are_animated_to_their_end_also_where_a_path_ends_early():
-    whole, short = scene(), scene()
-    short["snapshots"][3:] = np.inf
-    tables = scenes(w=whole, kq=short)
+    arrays = {rule: scene() for rule in ("w", "kq")}
+    arrays["kq"]["snapshots"][3:] = np.inf
+    tables = {"trajectories_counts": outcomes(trained_frames().trials, CellAxes())}
+    for name in ("tokens", "paths", "rays"):
+        parts = {rule: trajectories._scene(stored)[name] for rule, stored in arrays.items()}
+        table = pd.concat(parts, names=["parameterization"]).reset_index(0)
+        tables[f"trajectories_{name}"] = table.assign(data="paths_far")
     ends = tables["trajectories_paths"].groupby("parameterization")["step"].max()
     assert ends.to_dict() == {"w": 4, "kq": 2}
     with style.paper():
         (drawing,) = trajectories.draw(tables, CellAxes(("parameterization",)))
         drawing.figure.draw_without_rendering()
         animation = style.gif(drawing.frames)
-    assert animation.startswith(b"GIF89a")
     assert len(drawing.frames) == 5
     with Image.open(io.BytesIO(animation)) as image:
         assert image.n_frames >= 2
@@ -170,11 +162,4 @@ def test_a_fall_and_a_plateau_are_told_apart():
         assert falls["median"][0.1, quantity] == 1.0
     assert (falls["used"] == 8).all()  # the stalled one is only counted
     assert set(tables["kq_plateau"]["quantity"]) == set(COMPARED)
-    assert "ratio over the last decade" in words[0]
-    assert "nuclear margin gap" in words[2]
-    for text in words:
-        assert "2 stalled" in text
-        assert "a remark" in text
-    lost = dataclasses.replace(frames, rows=frames.rows.assign(status="undecided"))
-    none = PLATEAU.tables(lost)["kq_plateau_fall"]
-    assert none.empty or not np.isfinite(none["median"]).any()
+    assert all("2 stalled" in text for text in words)

@@ -50,23 +50,27 @@ def test_the_map_shows_medians_of_the_certified_instances():
         assert row["median"] == gaps.median()
 
 
-def test_the_own_norm_of_factors_is_the_one_that_their_steps_make_small_in_their_product():
+@pytest.mark.parametrize(
+    ("steps", "p", "own", "q"),
+    [
+        ("frobenius", 2, "nuclear", 1),
+        ("spectral", np.inf, "spectral", np.inf),
+        ("schatten4", 4, "frobenius", 2),
+    ],
+)
+def test_the_own_norm_of_factors_is_the_one_that_their_steps_make_small(steps, p, own, q):
     """min ||K||_Sp ||Q||_Sp over K Q^T = W is ||W||_Sp/2, attained at W = U S V^T by U S^(1/2)."""
-    norms = {"frobenius": 2, "spectral": np.inf, "schatten4": 4}
-    product = {"nuclear": 1, "spectral": np.inf, "frobenius": 2}
-    U, sigma, Vh = np.linalg.svd(np.random.default_rng(0).standard_normal((4, 4)))
-    K, Q = U * np.sqrt(sigma), Vh.T * np.sqrt(sigma)
-    np.testing.assert_allclose(K @ Q.T, U * sigma @ Vh)
-    assert set(optimizer_geometry.OF_FACTORS) == set(norms)
-    for steps, own in optimizer_geometry.OF_FACTORS.items():
-        sizes = [np.linalg.norm(np.linalg.svd(F, compute_uv=False), norms[steps]) for F in (K, Q)]
-        assert np.prod(sizes) == pytest.approx(np.linalg.norm(sigma, product[own]))
-        R = np.random.default_rng(1).standard_normal((4, 4))  # other factors of the same product
-        sizes = [
-            np.linalg.norm(np.linalg.svd(F, compute_uv=False), norms[steps])
-            for F in (K @ R, Q @ np.linalg.inv(R).T)
-        ]
-        assert np.prod(sizes) > np.linalg.norm(sigma, product[own])
+    assert optimizer_geometry.OF_FACTORS[steps] == own
+    W, R = np.random.default_rng(0).standard_normal((2, 4, 4))
+    U, sigma, Vh = np.linalg.svd(W)
+
+    def size(K, Q):
+        np.testing.assert_allclose(K @ Q.T, W)
+        return np.prod([np.linalg.norm(np.linalg.svd(F, compute_uv=False), p) for F in (K, Q)])
+
+    best = U * np.sqrt(sigma), Vh.T * np.sqrt(sigma)
+    assert size(*best) == pytest.approx(np.linalg.norm(sigma, q))
+    assert size(best[0] @ R, best[1] @ np.linalg.inv(R).T) > np.linalg.norm(sigma, q)
 
 
 def test_a_direction_that_drifts_has_not_settled():
@@ -218,13 +222,16 @@ def pair(table, first, second, measure="equal"):
 def test_shares_are_those_counted_by_hand(stored):
     """adam, sgd: equal on instances 0, 2 and 3; both optimal on 0 and 3."""
     table = _selections.of_pairs(runs_of(TWO, OK))
-    equal = pair(table, "adam", "sgd")
-    assert (equal["share"], equal["used"], equal["excluded"]) == (0.75, 4, 0)
-    assert equal["low"] < 0.75 < equal["high"]
-    assert pair(table, "adam", "sgd", "both_optimal")["share"] == 0.5
-    assert pair(table, "sgd", "sgd")["share"] == 1
-    assert pair(table, "sgd", "sgd", "both_optimal")["share"] == 0.75  # its own
-    assert len(table) == 3 * 2
+    expected = {
+        ("adam", "adam"): (1, 0.5),
+        ("adam", "sgd"): (0.75, 0.5),
+        ("sgd", "sgd"): (1, 0.75),
+    }
+    assert len(table) == 2 * len(expected)
+    for names, shares in expected.items():
+        for measure, share in zip(("equal", "both_optimal"), shares, strict=True):
+            row = pair(table, *names, measure)
+            assert (row["share"], row["used"], row["excluded"]) == (share, B, 0)
 
 
 @pytest.mark.parametrize("name", ["X", "Z", "snapshots"])

@@ -123,12 +123,10 @@ def test_the_support_of_an_example_is_where_the_margin_is_one():
     at = {"X": np.array([[[0.0, 0.0], [-1.0, 0.0], [-3.0, 0.0]]]), "Z": np.array([[1.0, 0.0]])}
     at |= {"mask": np.ones((1, 3), bool), "selected": np.array([0]), "seeds": np.int64(4)}
     at |= {"trained_W": np.eye(2), "frobenius_W": np.eye(2)}
-    rows = pd.DataFrame(_head_attention.of_instance(at, [["a", "b", "c"]], [2]))
-    assert rows["word"].tolist() == ["a", "b", "c"]
-    assert set(rows["of_query"]) == {"c"}
-    assert set(pd.DataFrame(_head_attention.of_instance(at))["word"]) == {""}
-    assert rows["is_support"].tolist() == [False, True, False]
-    assert rows["selected"].tolist() == [True, False, False]
+    rows = _head_attention.of_instance(at, [["a", "b", "c"]], [2]).to_dict("list")
+    assert (rows["word"], rows["of_query"]) == (["a", "b", "c"], ["c"] * 3)
+    assert rows["is_support"] == [False, True, False]
+    assert rows["selected"] == [True, False, False]
     s = np.exp([0.0, -1.0, -3.0])
     np.testing.assert_allclose(rows["attention"], s / s.sum())
 
