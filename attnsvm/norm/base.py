@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from attnsvm.config import ConfigError
@@ -16,7 +14,8 @@ if TYPE_CHECKING:
     from attnsvm.norm.cone import Cone
     from attnsvm.norm.rows import Rows
 
-Array = NDArray[np.float64]
+Proximal: TypeAlias = tuple[Tensor, Callable[[Tensor], Tensor]]
+"""V = prox(X) and the derivative at X, a linear map of matrices (..., p, q)."""
 
 Options = Mapping[str, Any]
 """Options of CVXPY: a solver and its tolerances."""
@@ -93,8 +92,8 @@ class Norm(ABC):
         """Return the cone of the interior-point method on these rows."""
         raise NotImplementedError(f"{self!r} has no cone")
 
-    def prox(self, X: Array, tau: float) -> Proximal:
-        """Return the minimiser of tau norm(V) + ||V - X||_F^2 / 2 and its derivative."""
+    def prox(self, X: Tensor, tau: float) -> Proximal:
+        """Return the minimiser of tau norm(V) + ||V - X||_F^2 / 2, V (p, q), and its derivative."""
         raise NotImplementedError(f"{self!r} has no proximal map")
 
     def expression(self, W: Any) -> Any:
@@ -103,11 +102,3 @@ class Norm(ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name})"
-
-
-class Proximal(NamedTuple):
-    """V = prox(X), and its derivative E diag(slopes) E^T with orthonormal E (p q, k)."""
-
-    V: Array
-    E: Array
-    slopes: Array

@@ -5,10 +5,11 @@ of a point, norm(W) / min margin and h^T a / dual_norm(M(a)), decides when an in
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, fields, replace
 from functools import reduce
-from typing import ClassVar, Generic, NamedTuple, Self, TypeVar
+from typing import ClassVar, Generic, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -55,8 +56,8 @@ Pair = tuple[Tensor, Tensor]
 class Cone(ABC, Generic[PointT]):
     """A norm: its points on given rows, and a step from one to the next."""
 
-    ROUGH: ClassVar[tuple[float, ...]] = (1e-1, 1e-2, 1e-3, 1e-4)
-    """Duality gaps at which rows are exchanged while a large instance is solved."""
+    PAIRS: ClassVar[tuple[tuple[str, str], ...]] = (("s", "a"),)
+    """Primal and dual variables whose products go to zero."""
 
     def __init__(self, norm: Norm, rows: Rows) -> None:
         self.norm, self.rows = norm, rows
@@ -92,10 +93,6 @@ class Cone(ABC, Generic[PointT]):
         """Return the number of inequalities, at least one."""
         return total(self.rows.inequality).clamp(min=1)
 
-    def inside(self, x: PointT) -> PointT:
-        """Return a point of the cone near one whose rows have changed."""
-        return x
-
     def bracket(self, x: PointT, M: Tensor, margin: Tensor, gap: float) -> tuple[Tensor, Tensor]:
         """Return norm(W) / min margin and h^T a / dual_norm(M(a)).
 
@@ -113,6 +110,26 @@ class Cone(ABC, Generic[PointT]):
         size, dual = self.sizes(x, M)
         upper = torch.where(met, size / least, torch.inf)
         return upper, torch.where(dual > 0, total(rows.h * x.a) / dual, 0.0)
+
+    def corrected(self, x: PointT, direction: Callable[..., PointT]) -> PointT:
+        """Return the point after a step of Mehrotra's predictor-corrector method.
+
+        `direction` returns the change that moves the products of PAIRS by its arguments.
+        """
+        products = [getattr(x, p) * getattr(x, d) for p, d in self.PAIRS]
+        dx = direction(*(-product for product in products))
+        now, after = self.mean(x), self.mean(self.moved(x, dx, 1.0))
+        aim = now * (after / now).clamp(max=1.0) ** 3  # a predictor may end farther away
+        changes = [getattr(dx, p) * getattr(dx, d) for p, d in self.PAIRS]
+        aims = (aim - xy - dxy for xy, dxy in zip(products, changes, strict=True))
+        return self.moved(x, direction(*aims), BOUNDARY)
+
+    def moved(self, x: PointT, dx: PointT, back: float) -> PointT:
+        """Return the point after `back` times the largest primal and dual steps."""
+        further = [[(getattr(x, n), getattr(dx, n)) for n in names] for names in self.PAIRS[1:]]
+        sides = zip(self.moves(x, dx.s, dx.a), *further, strict=True)
+        primal, dual = (step_length(*side, back=back) for side in sides)
+        return x.moved(dx, primal, dual, tuple(d for _, d in self.PAIRS))
 
     def moves(self, x: PointT, ds: Tensor, da: Tensor) -> tuple[Pair, Pair]:
         """Return slacks and multipliers that must stay positive, each with its change."""
@@ -141,45 +158,27 @@ def size_of(norm: Norm, X: Tensor) -> Tensor:
     return norm.value(X)[:, None, None]
 
 
-class Best(NamedTuple):
-    """W and multipliers of the least upper and the greatest lower bound, and these bounds."""
-
-    W: Tensor
-    a: Tensor
-    upper: Tensor
-    lower: Tensor
-
-    def narrowed(self, W: Tensor, a: Tensor, upper: Tensor, lower: Tensor) -> Self:
-        """Return the best of these and others, of one instance; itself if no bound improves."""
-        best = self._replace(W=W, upper=upper) if upper < self.upper else self
-        return best._replace(a=a, lower=lower) if lower > best.lower else best
-
-    def met(self, gap: float) -> bool:
-        """Return whether the bounds of a single instance agree to `gap`."""
-        return bool(self.upper <= (1 + gap) * self.lower)
-
-
-def follow(cone: Cone[PointT], x: PointT, gap: float) -> tuple[Best, PointT]:
-    """Return the best W and multipliers of every instance, and the points of the last step.
+def follow(cone: Cone[PointT], x: PointT, gap: float) -> tuple[Tensor, Tensor]:
+    """Return the W and the multipliers of every instance that prove the closest bounds.
 
     An instance leaves the batch when its bounds agree, or after PATIENCE steps that did not narrow
-    them once both are finite. The points are those of the instances that left last.
+    them once both are finite.
     """
-    zero = torch.zeros_like(x.s[:, :1])
-    best = Best(x.W.clone(), x.a.clone(), zero + torch.inf, zero.clone())
-    left = torch.full_like(zero[:, 0, 0], PATIENCE)
-    at = torch.arange(len(zero), device=zero.device)
+    W, a, lowest = x.W.clone(), x.a.clone(), torch.zeros_like(x.s[:, :1])
+    least = lowest + torch.inf
+    left = torch.full_like(lowest[:, 0, 0], PATIENCE)
+    at = torch.arange(len(W), device=W.device)
     for _ in range(STEPS):
         x, M = cone.evaluated(x)
         margin = cone.rows.margins(x.W)
         upper, lower = cone.bracket(x, M, margin, gap)
-        nearer = (upper < best.upper[at])[:, 0, 0]
-        higher = (lower > best.lower[at])[:, 0, 0]
-        best.W[at[nearer]], best.upper[at[nearer]] = x.W[nearer], upper[nearer]
-        best.a[at[higher]], best.lower[at[higher]] = x.a[higher], lower[higher]
-        unbounded = best.upper[at].isinf()[:, 0, 0]
+        nearer = (upper < least[at])[:, 0, 0]
+        higher = (lower > lowest[at])[:, 0, 0]
+        W[at[nearer]], least[at[nearer]] = x.W[nearer], upper[nearer]
+        a[at[higher]], lowest[at[higher]] = x.a[higher], lower[higher]
+        unbounded = least[at].isinf()[:, 0, 0]
         left = torch.where(nearer | higher | unbounded, PATIENCE, left - 1)
-        open_bracket = (best.upper[at] > (1 + gap) * best.lower[at])[:, 0, 0]
+        open_bracket = (least[at] > (1 + gap) * lowest[at])[:, 0, 0]
         goes_on = open_bracket & (left > 0) & total(x.s + x.a).isfinite()[:, 0, 0]
         if not goes_on.any():
             break
@@ -187,7 +186,7 @@ def follow(cone: Cone[PointT], x: PointT, gap: float) -> tuple[Best, PointT]:
             cone, x = cone.on(cone.rows.take(goes_on)), x.take(goes_on)
             M, margin, left, at = M[goes_on], margin[goes_on], left[goes_on], at[goes_on]
         x = cone.step(x, M, margin)
-    return best, x
+    return W, a
 
 
 def step_length(*pairs: Pair, back: float = 1.0) -> Tensor:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
+import torch
 from torch import Tensor
 
 from attnsvm.norm import lp
-from attnsvm.norm.base import CLARABEL, Array, Proximal
+from attnsvm.norm.base import CLARABEL, Proximal
 from attnsvm.norm.cone import Cone
 from attnsvm.norm.linear import LinearCone
 from attnsvm.norm.power import PowerCone
@@ -51,16 +51,11 @@ class Entrywise(lp.Lp):
             return LinearCone(self, rows, is_max=self.p == math.inf)
         return PowerCone(self, rows, self.p, of_spectrum=False)
 
-    def prox(self, X: Array, tau: float) -> Proximal:
+    def prox(self, X: Tensor, tau: float) -> Proximal:
         """Return the proximal map, which acts on the entries."""
-        v, slope, bound = lp.prox(np.abs(X).ravel(), tau, self.p)
-        sign = np.where(X.ravel() < 0, -1.0, 1.0)
-        kept = slope > 0
-        E, slopes = np.eye(X.size)[:, kept], slope[kept]
-        if bound.any():
-            E = np.column_stack([E, np.where(bound, sign, 0.0) / math.sqrt(bound.sum())])
-            slopes = np.append(slopes, 1.0)
-        return Proximal((sign * v).reshape(X.shape), E, slopes)
+        v, slope, bound = (x.reshape(X.shape) for x in lp.prox(X.abs().flatten(), tau, self.p))
+        sign = torch.where(X < 0, -1.0, 1.0)
+        return sign * v, lambda Y: slope * Y + lp.along(sign * bound, Y)
 
     def expression(self, W: Any) -> Any:
         """Return the norm of vec(W)."""

@@ -21,10 +21,8 @@ from torch import Tensor
 
 from attnsvm.linalg.decompositions import largest, total
 from attnsvm.norm.base import Norm
-from attnsvm.norm.cone import BOUNDARY, Cone, Point, size_of, step_length
+from attnsvm.norm.cone import Cone, Point, size_of
 from attnsvm.norm.rows import Rows
-
-DUAL = ("a", "YU", "YV")
 
 
 @dataclass(frozen=True)
@@ -40,6 +38,8 @@ class LinearPoint(Point):
 
 class LinearCone(Cone[LinearPoint]):
     """The cone of the max or the l1 norm; `is_max` says whether t is a number."""
+
+    PAIRS = (("s", "a"), ("U", "YU"), ("V", "YV"))
 
     def __init__(self, norm: Norm, rows: Rows, is_max: bool) -> None:
         super().__init__(norm, rows)
@@ -77,7 +77,7 @@ class LinearCone(Cone[LinearPoint]):
             K.addcmul_(c * b, b.mT)
         solve = rows.solver(K, x.s, x.a)
 
-        def direction(cU: Tensor, cV: Tensor, cs: Tensor) -> LinearPoint:
+        def direction(cs: Tensor, cU: Tensor, cV: Tensor) -> LinearPoint:
             xU, xV = (cU + x.YU * rU) / x.U, (cV + x.YV * rV) / x.V
             fixed = rW - xU + xV
             g = rt + sum_of(xU + xV + skew * fixed)
@@ -91,23 +91,10 @@ class LinearCone(Cone[LinearPoint]):
             ds = rows.on_inequalities((cs - x.s * da) / x.a)
             return LinearPoint(dW, ds, da, dt, dU, dV, dYU, dYV)
 
-        UY, VY, sa = x.U * x.YU, x.V * x.YV, x.s * x.a
-        now = self._products(x)
-        dx = direction(-UY, -VY, -sa)
-        after = self._products(self._moved(x, dx, 1.0))
-        mean = now / (2 * UY.shape[1] * UY.shape[2] + total(rows.inequality))
-        aim = mean * (after / now).clamp(max=1.0) ** 3  # a predictor may end farther away
-        aims = aim - UY - dx.U * dx.YU, aim - VY - dx.V * dx.YV, aim - sa - dx.s * dx.a
-        return self._moved(x, direction(*aims), BOUNDARY)
+        return self.corrected(x, direction)
 
-    def _moved(self, x: LinearPoint, dx: LinearPoint, back: float) -> LinearPoint:
-        """Return the point after `back` times the largest primal and dual steps."""
-        slacks, multipliers = self.moves(x, dx.s, dx.a)
-        primal = step_length((x.U, dx.U), (x.V, dx.V), slacks, back=back)
-        dual = step_length((x.YU, dx.YU), (x.YV, dx.YV), multipliers, back=back)
-        return x.moved(dx, primal, dual, DUAL)
-
-    def _products(self, x: LinearPoint) -> Tensor:
-        """Return U Y_U + V Y_V + s a, summed."""
+    def mean(self, x: LinearPoint) -> Tensor:
+        """Return the mean of U Y_U, V Y_V and s a."""
         slack = self.rows.on_inequalities(x.s * x.a)
-        return total(x.U * x.YU) + total(x.V * x.YV) + total(slack)
+        products = total(x.U * x.YU) + total(x.V * x.YV) + total(slack)
+        return products / (2 * x.W.shape[1] * x.W.shape[2] + total(self.rows.inequality))

@@ -8,16 +8,19 @@ from collections.abc import Sequence
 from numbers import Real
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from attnsvm.config import ConfigError
 from attnsvm.config.norm import name_of
-from attnsvm.norm.base import Array, Norm
+from attnsvm.norm.base import Norm
 
 HALVINGS = 200
+
+CLOSE = 1e-6
+"""Relative distance of singular values that count as equal in a derivative."""
+
+TINY = 1e-300
 
 FACTOR = 1.75
 """Largest ratio of successive exponents of a path, or of their conjugates below 2."""
@@ -101,26 +104,51 @@ def steepest(x: Tensor, p: float) -> Tensor:
     return v / torch.where(length > 0, length, 1.0)
 
 
-def prox(x: Array, tau: float, p: float) -> tuple[Array, Array, NDArray[np.bool_]]:
-    """Return the proximal map at absolute values x (k,), its slopes, and which are at the bound.
+def prox(x: Tensor, tau: float, p: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the proximal map at absolute values x (k,), its slopes, and the direction of a bound.
 
     It minimises tau ||v||_p + ||v - x||^2 / 2 for p = 1 and inf, else tau sum v^p / p + the same.
-    Only for p = inf there is a bound; the slope of those at it is zero but along (1, ..., 1), where
-    it is one.
+    Only for p = inf there is a bound: the slope of those at it is zero but along (1, ..., 1), where
+    it is one. The direction, of length one, is zero on all others.
     """
-    nowhere = np.zeros(len(x), dtype=bool)
     if p == 1:
-        return np.maximum(x - tau, 0.0), (x > tau).astype(float), nowhere
+        return (x - tau).clamp(min=0.0), (x > tau).to(x), torch.zeros_like(x)
     if p == math.inf:
-        ordered = np.sort(x)[::-1]
-        levels = (np.cumsum(ordered) - tau) / np.arange(1, len(x) + 1)
-        t = max(float(levels[np.flatnonzero(ordered >= levels)[-1]]), 0.0)
-        bound = x > t
-        return np.minimum(x, t), (~bound).astype(float), bound
-    low, high = np.zeros(len(x)), x.copy()
+        ordered = x.sort(descending=True).values
+        levels = (ordered.cumsum(0) - tau) / torch.arange(1, len(x) + 1)
+        t = levels[(ordered >= levels).nonzero()[-1, 0]].clamp(min=0.0)
+        bound = (x > t).to(x)
+        return x.clamp(max=t), 1 - bound, bound / bound.sum().clamp(min=1.0).sqrt()
+    low, high = torch.zeros_like(x), x
     for _ in range(HALVINGS):
         middle = 0.5 * (low + high)
         above = middle + tau * middle ** (p - 1) > x
-        low, high = np.where(above, low, middle), np.where(above, middle, high)
-    steepness = tau * (p - 1) * np.maximum(high, 1e-200) ** (p - 2)
-    return high, 1 / (1 + steepness), nowhere
+        low, high = torch.where(above, low, middle), torch.where(above, middle, high)
+    steepness = tau * (p - 1) * high.clamp(min=1e-200) ** (p - 2)
+    return high, 1 / (1 + steepness), torch.zeros_like(x)
+
+
+def along(direction: Tensor, Y: Tensor) -> Tensor:
+    """Return <direction, Y> direction for matrices Y (..., p, q)."""
+    return (direction * Y).sum((-2, -1), keepdim=True) * direction
+
+
+def divided_differences(
+    x: Tensor, f: Tensor, slope: Tensor, shape: tuple[int, ...]
+) -> tuple[Tensor, Tensor]:
+    """Return the derivative of F(U diag(x) V^T) = U diag(f(x)) V^T in the bases U, V.
+
+    (F' X)_ij = theta_ij X_ij + beta_ij X_ji, with theta (p, q) and beta (r, r): the parts (X_ij +-
+    X_ji) / 2 are multiplied by (f_i -+ f_j) / (x_i -+ x_j), or by the slope where x_i = x_j, and
+    the X_ij outside of the square by f_i / x_i (F. Andersson, M. Carlsson and K. Perfekt, Proc. AMS
+    144, 2016). x >= 0, f and slope, f'(x), are columns (r, 1).
+    """
+    y, g, r = x.mT, f.mT, x.shape[1]
+    plus = (f + g) / (x + y).clamp(min=TINY)
+    apart = (x - y).abs() > CLOSE * torch.maximum(x, y)
+    minus = torch.where(apart, (f - g) / (x - y), 0.5 * (slope + slope.mT))
+    single = f / x.clamp(min=TINY)
+    theta = x.new_empty(len(x), *shape)
+    theta[:, :r, :r] = 0.5 * (minus + plus)
+    theta[:, r:, :r], theta[:, :r, r:] = single.mT, single
+    return theta, 0.5 * (minus - plus)

@@ -17,8 +17,7 @@ q x q matrix G = I - M^T M:  V = 2 [[I, 0], [0, 0]] + 2 C C^T,  C = [M; I] T,  G
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -35,9 +34,6 @@ from attnsvm.linalg.decompositions import (
 )
 from attnsvm.norm.cone import BOUNDARY, CENTRING, Cone, Point, size_of, step_length
 
-INSIDE = 0.99
-"""Largest ||M(a)||_op of a point after rows have changed."""
-
 REFINE_BELOW = 1e-6
 """Relative complementarity below which directions are refined."""
 
@@ -53,8 +49,6 @@ class NuclearPoint(Point):
 
 class NuclearCone(Cone[NuclearPoint]):
     """The cone of the nuclear norm."""
-
-    ROUGH: ClassVar[tuple[float, ...]] = (1e-2, 1e-4)
 
     def sizes(self, x: NuclearPoint, M: Tensor) -> tuple[Tensor, Tensor]:
         """Return tr Y / 2 >= ||W||_*, and one, a bound of ||M||_op in the cone."""
@@ -73,11 +67,6 @@ class NuclearCone(Cone[NuclearPoint]):
         a = torch.where(rows.inequality, a.clamp(min=0.0) + share, a * rows.real)
         top = size_of(self.norm.dual, rows.combine(a))
         return NuclearPoint(W, s, 0.95 * a / torch.where(top > 0, top, 1.0), Y)
-
-    def inside(self, x: NuclearPoint) -> NuclearPoint:
-        """Return the point with multipliers so small that S > 0."""
-        top = size_of(self.norm.dual, self.rows.combine(x.a))
-        return replace(x, a=x.a * (INSIDE / top).clamp(max=1.0))
 
     def mean(self, x: NuclearPoint) -> Tensor:
         """Return the mean of the products that go to zero: <Y, S> + a^T s by their number."""

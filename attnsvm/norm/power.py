@@ -11,10 +11,9 @@ the Newton system
 
 For l_p it multiplies entries by theta = (q - 1) |m|^{q-2}  or  |w|^{2-p} / (p - 1), where |w|
 counts as psi^{-1}(|m|) if it is less: these agree at the optimum, but before it an entry that is
-nearly zero, and is not to stay so, would be sent far beyond its place. For F(U diag(x) V^T) =
-U diag(f(x)) V^T the derivative is plain in the bases U, V: it multiplies the parts (X_ij +- X_ji) /
-2 by (f_i -+ f_j) / (x_i -+ x_j), and the X_ij outside of the square by f_i / x_i (F. Andersson, M.
-Carlsson and K. Perfekt, Proc. AMS 144, 2016). The norm and its p-th power have the same minimisers.
+nearly zero, and is not to stay so, would be sent far beyond its place. For Schatten p the
+derivative is plain in the bases of the singular vectors (`lp.divided_differences`). The norm and
+its p-th power have the same minimisers.
 """
 
 from __future__ import annotations
@@ -26,16 +25,13 @@ from torch import Tensor
 
 from attnsvm.linalg.decompositions import full_svd, largest, thin_svd, total
 from attnsvm.norm.base import Norm
-from attnsvm.norm.cone import BOUNDARY, Cone, Point, size_of, step_length
-from attnsvm.norm.lp import conjugate
+from attnsvm.norm.cone import Cone, Point, size_of, step_length
+from attnsvm.norm.lp import conjugate, divided_differences
 from attnsvm.norm.rows import Rows, weighted
 
 SMALL = 1e-7
 """Entries or singular values that are smaller, relative to the largest, count as this in the
 derivative."""
-
-CLOSE = 1e-6
-"""Relative distance of singular values that count as equal in the derivative."""
 
 
 Derivative = tuple[Rows, Tensor, Tensor | None, Tensor, Callable[[Tensor], Tensor]]
@@ -86,14 +82,10 @@ class PowerCone(Cone[Point]):
                 return Point(torch.zeros_like(x.W), ds, da)
             return Point(back(weighted(theta, beta, turned.combine(da) + rest)), ds, da)
 
-        sa, now = x.s * x.a, self.mean(x)
-        dx = direction(-sa)
-        after = self.mean(self._moved(x, dx, 1.0))
-        aim = now * (after / now).clamp(max=1.0) ** 3  # a predictor may end farther away
-        return self._moved(x, direction(aim - sa - dx.s * dx.a), BOUNDARY)
+        return self.corrected(x, direction)
 
-    def _moved(self, x: Point, dx: Point, back: float) -> Point:
-        """Return the point after `back` times the largest step."""
+    def moved(self, x: Point, dx: Point, back: float) -> Point:
+        """Return the point after `back` times the largest step, primal and dual."""
         t = step_length(*self.moves(x, dx.s, dx.a), back=back)
         return x.moved(dx, t, t, ())
 
@@ -119,29 +111,13 @@ class PowerCone(Cone[Point]):
         inverse = self.p > 2
         U, sigma, V = full_svd(x.W if inverse else M)
         exponent = self.p - 1 if inverse else self.q - 1
-        theta, beta = _divided_differences(sigma, exponent, inverse, M.shape[1:3])
+        y = torch.maximum(sigma, SMALL * sigma[:, :1])
+        f, slope = y**exponent, exponent * y ** (exponent - 1)
+        of = (f, y, 1 / slope) if inverse else (y, f, slope)
+        theta, beta = divided_differences(*of, shape=M.shape[1:3])
         rest = torch.zeros_like(M)
         if inverse:
             rest = U.mT @ M @ V
             r = sigma.shape[1]
             rest.diagonal(0, 1, 2)[:, :r] -= (sigma**exponent)[..., 0]
         return self.rows.turned(U, V), theta, beta, rest, lambda X: U @ X @ V.mT
-
-
-def _divided_differences(
-    sigma: Tensor, exponent: float, inverse: bool, shape: tuple[int, ...]
-) -> tuple[Tensor, Tensor]:
-    """Return theta (p, q) and beta (r, r) of x -> x^exponent, or of the inverse derivative."""
-    x = torch.maximum(sigma, SMALL * sigma[:, :1])
-    f, r = x**exponent, sigma.shape[1]
-    y, g = x.mT, f.mT
-    plus = (f + g) / (x + y)
-    apart = (x - y).abs() > CLOSE * torch.maximum(x, y)
-    slope = torch.where(apart, (f - g) / (x - y), exponent * plus)
-    single = f / x
-    if inverse:
-        plus, slope, single = 1 / plus, 1 / slope, 1 / single
-    theta = sigma.new_empty(len(sigma), *shape)
-    theta[:, :r, :r] = 0.5 * (slope + plus)
-    theta[:, r:, :r], theta[:, :r, r:] = single.mT, single
-    return theta, 0.5 * (slope - plus)

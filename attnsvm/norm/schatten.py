@@ -5,17 +5,16 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from attnsvm.linalg.decompositions import singular_values, thin_svd
+from attnsvm.linalg.decompositions import full_svd, singular_values, thin_svd
 from attnsvm.norm import lp
-from attnsvm.norm.base import CLARABEL, Array, Proximal
+from attnsvm.norm.base import CLARABEL, Proximal
 from attnsvm.norm.cone import Cone
 from attnsvm.norm.nuclear import NuclearCone
 from attnsvm.norm.power import PowerCone
-from attnsvm.norm.rows import Rows
+from attnsvm.norm.rows import Rows, weighted
 from attnsvm.norm.spectral import SpectralCone
 
 
@@ -65,36 +64,18 @@ class Schatten(lp.Lp):
         kinds = {1: "nuc", 2: "fro", math.inf: 2}
         return cp.norm(W, kinds[self.p]) if self.p in kinds else super().expression(W)
 
-    def prox(self, X: Array, tau: float) -> Proximal:
-        """Return U diag(prox(s)) V^T of X = U diag(s) V^T.
-
-        The parts (X_ij +- X_ji) / sqrt(2) in the bases U, V are eigenvectors of its derivative.
-        """
-        U, x, Vt = np.linalg.svd(X)
-        v, slope, bound = lp.prox(x, tau, self.p)
-        r, shape = len(x), X.shape
-        long_x, long_v, long_slope = (np.append(y, np.zeros(max(shape) - r)) for y in (x, v, slope))
-        rows, columns = (np.arange(n) for n in shape)
-        i, j = rows[:, None], columns[None, :]
-        tiny = max(float(x[0]), 1e-300) * 1e-12
-        plus = (long_v[i] + long_v[j]) / np.maximum(long_x[i] + long_x[j], tiny)
-        difference = long_x[i] - long_x[j]
-        minus = np.where(
-            np.abs(difference) > 1e-9 * x[0],
-            (long_v[i] - long_v[j]) / np.where(difference != 0, difference, 1.0),
-            0.5 * (long_slope[i] + long_slope[j]),
+    def prox(self, X: Tensor, tau: float) -> Proximal:
+        """Return U diag(prox(s)) V^T of X = U diag(s) V^T."""
+        U, x, V = (part[0] for part in full_svd(X[None]))
+        v, slope, bound = lp.prox(x[:, 0], tau, self.p)
+        theta, beta = lp.divided_differences(
+            x[None], v[None, :, None], slope[None, :, None], X.shape
         )
-        square = (i < r) & (j < r)
-        values = np.where(square & (i < j), minus, plus)
-        values[np.arange(r), np.arange(r)] = slope
-        k, l = np.nonzero(values > 1e-15)
-        slopes, mixed = values[k, l], square[k, l] & (k != l)
-        E, e = np.zeros((len(k) + bool(bound.any()), *shape)), np.arange(len(k))
-        E[e, k, l] = np.where(mixed, math.sqrt(0.5), 1.0)
-        k, l, e = k[mixed], l[mixed], e[mixed]
-        E[e, l, k] = math.sqrt(0.5) * np.where(k < l, 1, -1)
-        if bound.any():
-            E[-1, np.arange(r), np.arange(r)] = bound / math.sqrt(bound.sum())
-            slopes = np.append(slopes, 1.0)
-        E = np.einsum("ab,ebc,cd->ead", U, E, Vt, optimize=True)
-        return Proximal((U[:, :r] * v) @ Vt[:r], E.reshape(len(E), X.size).T, slopes)
+        left, right = U[:, : len(x)], V[:, : len(x)]
+        direction = (left * bound) @ right.T
+
+        def derivative(Y: Tensor) -> Tensor:
+            turned = U @ weighted(theta, beta, U.T @ Y @ V) @ V.T
+            return turned + lp.along(direction, Y)
+
+        return (left * v) @ right.T, derivative

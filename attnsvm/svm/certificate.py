@@ -25,7 +25,6 @@ Only a tight bracket makes an instance `solved`, only a ray makes it `infeasible
 imported here.
 """
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -37,7 +36,6 @@ from attnsvm.norm import Norm, norm_of
 from attnsvm.svm import tolerances
 from attnsvm.svm.problem import SvmProblem, power_of_two
 from attnsvm.svm.ranks import decided_rank, rank_bound
-from attnsvm.svm.reduction import coordinates, is_thin, spectrum
 from attnsvm.svm.solution import Candidate, Certificate, SvmStatus, Verdict
 
 HELD = 10  # rounds in which rows are held
@@ -80,7 +78,7 @@ def certify(
     reached = torch.where(trivial, 0.0, upper / lower - 1).nan_to_num(torch.inf, torch.inf)
     ray, ray_ratio = check_ray(problem, candidate.ray)
     certificate = Certificate(a, upper, lower, reached, target, residual, ray, ray_ratio)
-    rounding = (2 * problem.d + 10) * EPS * kappa
+    rounding = problem.unit_rounding * kappa
     least = (problem.rhs_at_norm(upper) * a).sum(dim=1).clamp(min=0.0)
     spread = (upper - least).clamp(min=0.0) + rounding * upper
     slack = spread / (rank_tolerance * sigma[:, 0])
@@ -127,8 +125,8 @@ def _primal_of(problem: SvmProblem, W: Tensor, norm: Norm, scaling: Tensor) -> P
     """
     W, min_margin, residual = _least_margin_one(problem, W, norm, scaling)
     distance, condition, held = _repair(problem, W, scaling)
-    sigma, rest = spectrum(W, problem.Z)
-    upper = _upper(problem, W, (sigma, rest), distance, norm, scaling)
+    sigma = singular_values(W.nan_to_num(0.0))
+    upper = _upper(problem, W, sigma, distance, norm, scaling)
     reach = problem.scale * sigma.norm(dim=1, keepdim=True) / problem.h.abs()
     needed = (problem.h != 0) & ~problem.met_by_zero
     nearest = torch.where(needed, reach, torch.inf).amin(dim=1)
@@ -152,7 +150,7 @@ def _dual_condition(problem: SvmProblem, a: Tensor) -> Tensor:
     """
     if problem.homogeneous.all():
         return torch.zeros_like(a[:, 0])
-    size = _combined(problem, a).flatten(1).norm(dim=1)
+    size = problem.combine(a).flatten(1).norm(dim=1)
     reach = (a.abs() * problem.scale).sum(dim=1)
     return torch.where((size > 0) & ~problem.homogeneous, reach / size, 0.0)
 
@@ -240,7 +238,7 @@ def _distance(problem: SvmProblem, W: Tensor, held: Tensor) -> tuple[Tensor, Ten
         U, S = _left_spectrum(D, Q)
         apart = S > tolerances.DEPENDENT * S[:, :1]
         missed = (U.mT @ residual[part, index, None])[..., 0]
-        rounding = (2 * problem.d + 10) * EPS * W[group].flatten(1).norm(dim=1, keepdim=True)
+        rounding = problem.unit_rounding * W[group].flatten(1).norm(dim=1, keepdim=True)
         consistent = (apart | (missed.abs() <= rounding)).all(dim=1)
         moved = torch.where(apart, missed / S, 0.0).norm(dim=1)
         distance[group] = torch.where(consistent, moved, torch.inf)
@@ -258,7 +256,6 @@ def _left_spectrum(D: Tensor, Q: Tensor) -> tuple[Tensor, Tensor]:
         values, U = torch.linalg.eigh((D @ D.mT) * (Q @ Q.mT))
         if (values[:, 0] > EPS**0.5 * values[:, -1]).all():
             return U.flip(2), values.flip(1).sqrt()
-    D, Q = (coordinates(x) if is_thin(x) else x for x in (D, Q))
     E = (D[..., :, None] * Q[..., None, :]).flatten(2)
     U, S, _ = torch.linalg.svd(E, full_matrices=r > E.shape[2])
     return U, torch.nn.functional.pad(S, (0, r - S.shape[1]))
@@ -267,7 +264,7 @@ def _left_spectrum(D: Tensor, Q: Tensor) -> tuple[Tensor, Tensor]:
 def _upper(
     problem: SvmProblem,
     W: Tensor,
-    spectrum: tuple[Tensor, Tensor],
+    sigma: Tensor,
     distance: Tensor,
     norm: Norm,
     scaling: Tensor,
@@ -275,18 +272,13 @@ def _upper(
     """Return an upper bound of the least norm from a W with an exactly feasible W' at `distance`.
 
     norm(W') <= norm(W) + c ||W' - W||_F, c = `norm.spread`. The margins of W' are at least
-    h_k - s_k ||W' - W||_F in the rows `scaling`, and it is scaled to least margin one.
-    `spectrum` has the singular values of a matrix, and its distance from W, which adds c times that
-    distance to its norm.
+    h_k - s_k ||W' - W||_F in the rows `scaling`, and it is scaled to least margin one. `sigma` are
+    the singular values of W.
     """
-    spread = norm.spread(max(problem.size))
-    sigma, rest = spectrum
-    if norm.rotation_invariant:
-        size = norm.of_spectrum(sigma)
-    else:
-        size, rest = norm.value(W.nan_to_num(0.0)), torch.zeros_like(rest)
+    invariant = norm.rotation_invariant
+    size = norm.of_spectrum(sigma) if invariant else norm.value(W.nan_to_num(0.0))
     lost = torch.where(scaling, problem.scale / problem.h, 0.0).amax(dim=1) * distance
-    upper = (size + spread * (rest + distance)) / (1 - lost)
+    upper = (size + norm.spread(max(problem.size)) * distance) / (1 - lost)
     return torch.where(lost < 1, upper, torch.inf)
 
 
@@ -297,7 +289,7 @@ def lower_bound(problem: SvmProblem, a: Tensor, norm: str | Norm) -> tuple[Tenso
     """
     a = _dual_feasible(problem, a)
     norm = norm_of(norm)
-    M = _combined(problem, a) if norm.rotation_invariant else problem.combine(a)
+    M = problem.combine(a)
     if norm.bounds_rank:
         sizes = singular_values(M)
         size = norm.dual.of_spectrum(sizes)
@@ -330,15 +322,6 @@ def _bound(problem: SvmProblem, a: Tensor) -> Tensor:
             break
         last = bound
     return bound
-
-
-def _combined(problem: SvmProblem, a: Tensor) -> Tensor:
-    """Return M(a) (B, d, d), or of few queries M(a) P (B, d, n), of the same singular values.
-
-    P is an orthonormal basis of the queries.
-    """
-    thin = is_thin(problem.Z)
-    return (replace(problem, Z=coordinates(problem.Z)) if thin else problem).combine(a)
 
 
 def _dual_feasible(problem: SvmProblem, a: Tensor) -> Tensor:
@@ -374,7 +357,7 @@ def check_ray(problem: SvmProblem, ray: Tensor) -> tuple[Tensor, Tensor]:
     value, weight = (h * a).sum(dim=1), (h * a).abs().sum(dim=1)
     reach = a.abs() * problem.scale
     asked = torch.where(h != 0, reach, 0.0).sum(dim=1)
-    size = _combined(problem, a).flatten(1).norm(dim=1).clamp(min=tolerances.FAINT)
+    size = problem.combine(a).flatten(1).norm(dim=1).clamp(min=tolerances.FAINT)
     size = torch.maximum(size, EPS * reach.sum(dim=1))
     ratio = torch.where(alone.any(dim=1), torch.inf, asked * value / weight / size)
     ratio = torch.where(value > 0, ratio, 0.0).nan_to_num(0.0, torch.inf)

@@ -1,7 +1,6 @@
 """Equality constraints, eliminated exactly: W = W_0 + V with V orthogonal to every equality row."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +9,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnsvm.svm.problem import SvmProblem
-from attnsvm.svm.reduction import coordinates, is_thin
 from attnsvm.svm.tolerances import DEPENDENT
 
 Array = NDArray[np.float64]
@@ -70,8 +68,6 @@ def independent_equalities(problem: SvmProblem) -> Tensor:
     L, info = torch.linalg.cholesky_ex(_gram(problem, keep))
     pivots = L.diagonal(dim1=1, dim2=2).amin(dim=1)
     unclear = keep.any(dim=1) & ~((info == 0) & (pivots > CLEAR))
-    if unclear.any() and is_thin(problem.Z):
-        problem = replace(problem, Z=coordinates(problem.Z))
     for b in unclear.nonzero()[:, 0].tolist():
         rows = problem.equality[b].nonzero()[:, 0]
         E = problem.D[b, rows, :, None] * problem.queries[b, rows, None, :]

@@ -36,7 +36,8 @@ class SvmProblem:
     how much of h_k every unit of norm(W) takes off.
 
     Rows are <A_k, W> with A_k = d_k z_k^T, or of any A_k (p, q) with `shape` (p, q): then D has
-    their entries, d = p q, in one sample whose query is 1, and W is (B, p, q).
+    their entries, d = p q, in one sample whose query is 1, and W is (B, p, q). Rounding errors are
+    those of vectors with `dimension` entries, if these are more than d.
     """
 
     D: Tensor
@@ -46,6 +47,7 @@ class SvmProblem:
     token: Tensor
     relief: Tensor | None = None
     shape: tuple[int, int] | None = None
+    dimension: int = 0
 
     @property
     def B(self) -> int:
@@ -215,10 +217,14 @@ class SvmProblem:
         """
         return self.inequality & ~self.zero & (self.h < SMALL_RHS * self.rhs_scale)
 
+    @property
+    def unit_rounding(self) -> float:
+        """The rounding error of a margin relative to ||d_k|| ||z_k|| ||W||_F."""
+        return (2 * max(self.d, self.Z.shape[2], self.dimension) + 10) * EPS
+
     def rounding(self, W: Tensor) -> Tensor:
         """Return the rounding errors of the margins of W, (B, N)."""
-        size = W.flatten(1).norm(dim=1, keepdim=True)
-        return (2 * max(self.d, self.Z.shape[2]) + 10) * EPS * self.scale * size
+        return self.unit_rounding * self.scale * W.flatten(1).norm(dim=1, keepdim=True)
 
     def separated_by(self, W: Tensor) -> Tensor:
         """Return where all rows are separating and have margins beyond rounding at W, (B,) bool.
@@ -253,8 +259,6 @@ class SvmProblem:
         W itself where this would cost more than LIFT of its size.
         """
         blurred = self.blurred(W)
-        if not blurred.any():
-            return W
         short = self.h + 2 * self.rounding(W) - self.margins(W)
         short = torch.where(blurred, short, 0.0).amax(dim=1)
         least = torch.where(self.inequality, self.margins(plain), torch.inf).amin(dim=1)

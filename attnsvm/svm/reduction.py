@@ -8,12 +8,14 @@ norms and bounds scale with W, multipliers with their rows, and gaps and rays do
 float64 cannot represent the scaled instance or its solution, the status is `undecided`.
 
 With rows d_k = P_d d_k' and z_k = P_z z_k', P_d and P_z with orthonormal columns, the constraints
-contain only P_d^T W P_z, and the least-norm W is P_d W' P_z^T (Lemma 1 of arXiv 2308.16898). So the
-d x d matrix is formed only once, at the end. Few queries are reduced alone (P_d = I). Narrow
-instances are not reduced: the factorisation would cost more than it saves.
+contain only P_d^T W P_z, and the least-norm W is P_d W' P_z^T (Lemma 1 of arXiv 2308.16898). So
+wide instances are solved and certified there, and the d x d matrix is formed only once, at the
+end. Few queries are reduced alone (P_d = I). Narrow instances are not reduced: the factorisation
+would cost more than it saves.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -21,9 +23,8 @@ import torch
 from torch import Tensor
 
 from attnsvm.linalg import EPS, orthonormal
-from attnsvm.linalg.decompositions import singular_values
-from attnsvm.svm.problem import SvmProblem, exponent_of, power_of_two
-from attnsvm.svm.solution import Candidate, Method, SvmStatus, Verdict
+from attnsvm.svm.problem import SvmProblem, exponent_of
+from attnsvm.svm.solution import SvmStatus, Verdict
 
 REPRESENTED = 1000
 """Largest |k| for which 2^k is certainly a float64."""
@@ -164,62 +165,27 @@ def _like(per_instance: Tensor, x: Tensor) -> Tensor:
     return per_instance.reshape(*per_instance.shape, *(1,) * (x.ndim - per_instance.ndim))
 
 
-def is_thin(rows: Tensor, many: int = MANY) -> bool:
-    """Whether the rows (B, r, d) span at most half of `many` dimensions, or of more."""
-    return rows.shape[2] >= many and 2 * rows.shape[1] <= rows.shape[2]
+def in_span(
+    problem: SvmProblem, always: bool = False
+) -> tuple[SvmProblem, Callable[[Tensor], Tensor]]:
+    """Return the problem on span(d_k) x span(z_k) if wide, and the map of W' to P_d W' P_z^T.
 
-
-def basis(rows: Tensor) -> Tensor:
-    """Return an orthonormal basis (B, d, r) that spans the rows (B, r, d), r <= d."""
-    return orthonormal(rows.mT)[0]
-
-
-def coordinates(rows: Tensor) -> Tensor:
-    """Return the rows (B, r, d) in an orthonormal basis of their span, (B, r, r).
-
-    Computed row by row, so that equal (or opposite) rows stay equal (or opposite) to the last bit.
+    Or, with `always`, if there are fewer rows, or queries, than dimensions. Coordinates are
+    computed row by row, so that equal (or opposite) rows stay equal (or opposite) to the last bit.
     The rows of a triangular factor would not.
     """
-    return rows @ basis(rows)
 
+    def basis(rows: Tensor, least: int) -> Tensor | None:
+        r, d = rows.shape[1:]
+        few = r < d if always else d >= least and 2 * r <= d
+        return orthonormal(rows.mT)[0] if few and problem.shape is None else None
 
-def in_span(method: Method, always: bool, problem: SvmProblem) -> Candidate:
-    """Return the candidate W = P_d W' P_z^T, W' by `method` on span(d_k) x span(z_k) if wide.
+    P_d, P_z = basis(problem.D, WIDE), basis(problem.Z, MANY)
 
-    Or, with `always`, if there are fewer rows, or queries, than dimensions.
-    """
+    def back(W: Tensor) -> Tensor:
+        W = W if P_d is None else P_d @ W
+        return W if P_z is None else W @ P_z.mT
 
-    def span(vectors: Tensor, many: int) -> Tensor | None:
-        few = vectors.shape[1] < vectors.shape[2] if always else is_thin(vectors, many)
-        return basis(vectors) if few and problem.shape is None else None
-
-    P_d, P_z = span(problem.D, WIDE), span(problem.Z, MANY)
     D = problem.D if P_d is None else problem.D @ P_d
     Z = problem.Z if P_z is None else problem.Z @ P_z
-    candidate = method(replace(problem, D=D, Z=Z))
-    W = candidate.W if P_d is None else P_d @ candidate.W
-    return candidate._replace(W=W if P_z is None else W @ P_z.mT)
-
-
-def spectrum(W: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:
-    """Return singular values (B, r), descending, of matrices W', and ||W - W'||_F, (B,).
-
-    W' = W, unless the queries Z (B, n, d) are few in many dimensions. Then W' = W P P^T, P an
-    orthonormal basis of the queries, if that equals W up to rounding:
-    ||W - W'||_F <= sqrt(d) EPS ||W'||_F. The singular values of W differ from those of W' by at
-    most this distance (Weyl); NaN counts as zero.
-    """
-    if not is_thin(Z):
-        return singular_values(W.nan_to_num(0.0)), W.new_zeros(len(W))
-    unit = power_of_two(W.nan_to_num(0.0, 0.0, 0.0).abs().amax(dim=(1, 2)))
-    W = W / unit[:, None, None]  # squares neither underflow nor overflow
-    sigma, distance = W.new_zeros(len(W), min(W.shape[1:])), W.new_zeros(len(W))
-    for b, P in enumerate(basis(Z)):
-        inside = W[b] @ P
-        size, rest = inside.norm(), torch.addmm(W[b], inside, P.mT, alpha=-1).norm()
-        if rest <= W.shape[1] ** 0.5 * EPS * size:
-            values, distance[b] = torch.linalg.svdvals(inside), rest
-            sigma[b, : len(values)] = values
-        elif (whole := W[b].nan_to_num(0.0)).any():
-            sigma[b] = torch.linalg.svdvals(whole)
-    return sigma * unit[:, None], distance * unit
+    return replace(problem, D=D, Z=Z, dimension=max(problem.d, problem.dimension)), back

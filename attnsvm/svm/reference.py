@@ -9,13 +9,11 @@ import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from attnsvm.display.pace import each
 from attnsvm.norm import Norm, norm_of
 from attnsvm.svm.problem import EQUALITY, INEQUALITY, SvmProblem
-from attnsvm.svm.solution import Candidate
 
 Array = NDArray[np.float64]
 
@@ -38,13 +36,6 @@ def solutions(problem: SvmProblem, norm: str | Norm, **options: Any) -> list[Ref
     problem, norm = problem.to("cpu"), norm_of(norm)
     instances = each("instance", range(problem.B))
     return [_solved(problem.take(slice(b, b + 1)), norm, options) for b in instances]
-
-
-def candidates(problem: SvmProblem, norm: str | Norm, **options: Any) -> Candidate:
-    """Return W and multipliers of `solutions`; CVXPY returns no ray."""
-    matrices, multipliers, _ = zip(*solutions(problem, norm, **options), strict=True)
-    W, a = (torch.from_numpy(np.stack(arrays)) for arrays in (matrices, multipliers))
-    return Candidate(W, a, torch.full_like(a, torch.nan))
 
 
 def published_rank(W: Array) -> int:

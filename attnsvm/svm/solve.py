@@ -6,7 +6,7 @@ problem -> canonical units -> few dimensions -> solver -> certificate -> solutio
 from __future__ import annotations
 
 import time
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -137,8 +137,8 @@ def solve_gen_svm(
     inputs = Inputs("X", X, 3)
     tokens, admissible = inputs.of_tokens(X, Z, mask)
     n, T, _ = inputs.axes
-    sets, logs = inputs.array("attended", attended, n, T), inputs.number("log_softmax", log_softmax)
-    logs = inputs.batched("log_softmax", logs, n, T)
+    sets = inputs.array("attended", attended, n, T)
+    logs = inputs.array("log_softmax", inputs.number("log_softmax", log_softmax), n, T)
     problems = finite_part(*tokens, sets, logs, admissible), multi_token(*tokens, sets, admissible)
     fin, mm = (inputs.back(solve(p, norm, T, gap, rank_tolerance)) for p in problems)
     return fin, mm
@@ -217,13 +217,17 @@ class Inputs:
 
     def array(self, name: str, array: Any, *axes: int) -> Tensor:
         """Return an array with these axes as a batched tensor."""
-        return self.batched(name, tensor_of(name, array, self.device).detach(), *axes)
+        tensor = tensor_of(name, array, self.device).detach()
+        if tensor.shape != (*self.lead, *axes):
+            must = f"must be {(*self.lead, *axes)}"
+            raise ConfigError(f"{name}: shape {tuple(tensor.shape)}; {must}")
+        return tensor if self.lead else tensor[None]
 
     def real(self, name: str, array: Any, *axes: int) -> Tensor:
         """Return an array of finite real numbers with these axes as a batched float64 tensor."""
         tensor = self.number(name, array)
         check_array(name, tensor, (*self.lead, *axes), torch.float64)
-        return self.batched(name, tensor, *axes)
+        return self.array(name, tensor, *axes)
 
     def number(self, name: str, array: Any) -> Tensor:
         """Return an array of real numbers, of any axes, as a float64 tensor."""
@@ -231,13 +235,6 @@ class Inputs:
         if tensor.is_complex() or tensor.dtype == torch.bool:
             raise ConfigError(f"{name}: {tensor.dtype}; must be real numbers")
         return tensor.to(torch.float64)
-
-    def batched(self, name: str, tensor: Tensor, *axes: int) -> Tensor:
-        """Return a tensor with these axes with those of a batch."""
-        if tensor.shape != (*self.lead, *axes):
-            must = f"must be {(*self.lead, *axes)}"
-            raise ConfigError(f"{name}: shape {tuple(tensor.shape)}; {must}")
-        return tensor if self.lead else tensor[None]
 
     def back(self, solution: SvmSolution[Tensor]) -> SvmSolution[Any]:
         """Return the solution in arrays of this kind; its problem stays batched tensors."""
@@ -282,17 +279,21 @@ def solve(
         raise ConfigError(f"rank_tolerance={rank_tolerance!r}: must be > 0 and < 1")
     begin = time.perf_counter()
     scaled, units = to_canonical(problem)
-    method = method_of(norm, scaled.N, scaled.d)
+    method, back = method_of(norm, scaled.N, scaled.d), None
     judge = partial(certify, norm=norm, gap=gap, rank_tolerance=rank_tolerance)
     if norm.rotation_invariant:
-        method = partial(in_span, method, not norm.is_hilbert)
+        scaled, back = in_span(scaled)
+        method = method if norm.is_hilbert else partial(_in_span, method)
     if m is not None and m < problem.d:
-        ranked = partial(of_rank, m=m, relaxation=method, judge=judge)
-        method = partial(in_span, ranked, False)
+        method = partial(of_rank, m=m, relaxation=method, judge=judge)
     method = partial(weighted, method, norm)
     with doing(f"{norm.name} SVM"), np.errstate(all="ignore"):
         verdict = _isolated(scaled, method, judge)
     support = _support(scaled, verdict, T)
+    if back:
+        sigma = verdict.sigma
+        zeros = 0 * sigma[:, :1].expand(-1, min(problem.size) - sigma.shape[1])
+        verdict = replace(verdict, W=back(verdict.W), sigma=torch.cat([sigma, zeros], 1))
     verdict = to_given(verdict, units)
     proof = verdict.certificate
     return SvmSolution(
@@ -305,6 +306,13 @@ def solve(
         minimised=norm,
         problem=problem,
     )
+
+
+def _in_span(method: Method, problem: SvmProblem) -> Candidate:
+    """Return the candidate by `method` in the span of the rows, where these are few."""
+    part, back = in_span(problem, always=True)
+    candidate = method(part)
+    return candidate._replace(W=back(candidate.W))
 
 
 def _support(problem: SvmProblem, verdict: Verdict[Tensor], T: int) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -40,7 +42,14 @@ def multi_token(X: Tensor, Z: Tensor, attended: Tensor, mask: Tensor | None = No
     r_i in O_i suffices: by the equalities all of O_i has the same margins. The sets O_i are
     `attended` (B, n, T), bool, none of them empty. Section 6 of arXiv 2308.16898.
     """
-    token, D, inside, admissible, _ = _against_reference(X, Z, attended, mask)
+    mask, attended = checked_mask(X, Z, mask), attended.to(X.device)
+    check_array("attended", attended, X.shape[:3], torch.bool)
+    if (attended & ~mask).any():
+        raise ConfigError("attended: every attended token must be admissible under mask")
+    if not attended.any(dim=2).all():
+        raise ConfigError("attended: every sample must attend to a token")
+    token, D, admissible = _differences(X, attended.to(torch.int8).argmax(dim=2), mask)
+    inside = attended.gather(2, token) & admissible
     kind = torch.where(inside, EQUALITY, torch.where(admissible, INEQUALITY, PADDING))
     return _problem(D, Z, (kind == INEQUALITY).to(X), kind, token)
 
@@ -53,13 +62,13 @@ def finite_part(
     The sets O_i are `attended` (B, n, T), bool, none of them empty; log s_it is `log_softmax`
     (B, n, T), of which only the entries inside O_i are read.
     """
-    token, D, inside, _, first = _against_reference(X, Z, attended, mask)
+    rows = multi_token(X, Z, attended, mask)
     if log_softmax.shape != attended.shape or not log_softmax[attended].isfinite().all():
         raise ConfigError("log_softmax: must have the shape of attended, and finite numbers there")
-    log_softmax = log_softmax.to(X)
-    ratio = log_softmax.gather(2, first[..., None]) - log_softmax.gather(2, token)
-    kind = torch.where(inside, EQUALITY, PADDING)
-    return _problem(D, Z, torch.where(inside, ratio, 0.0), kind, token)
+    ratio = _log_ratios(log_softmax.to(X), attended.to(torch.int8).argmax(dim=2), rows)
+    inside = rows.equality
+    D, h = torch.where(inside[..., None], rows.D, 0.0), torch.where(inside, ratio, 0.0)
+    return replace(rows, D=D, h=h, kind=torch.where(inside, rows.kind, PADDING).to(rows.kind))
 
 
 def attained(
@@ -79,15 +88,14 @@ def attained(
     `log_softmax` (B, n, T) is log s_it. Rows are in the order of `single_token`.
     """
     problem = single_token(X, Z, selected, mask)
-    token = problem.token.reshape(*selected.shape, -1)
-    first = log_softmax.gather(2, selected[..., None])
-    ratio = (first - log_softmax.gather(2, token)).flatten(1)
-    inside = attended.gather(2, token).flatten(1) & problem.inequality
+    ratio = _log_ratios(log_softmax, selected, problem)
+    inside = attended.gather(2, problem.token.reshape(*selected.shape, -1)).flatten(1)
+    inside = inside & problem.inequality
     outside = problem.inequality & ~inside
     C = torch.where(outside, ratio, torch.inf).amin(dim=1)
     h = torch.where(inside, ratio / C[:, None], outside.to(ratio))
     kind = torch.where(inside, EQUALITY, problem.kind).to(torch.int8)
-    return SvmProblem(problem.D, Z, h, kind, problem.token), C
+    return replace(problem, h=h, kind=kind), C
 
 
 def checked_mask(X: Tensor, Z: Tensor, mask: Tensor | None) -> Tensor:
@@ -105,19 +113,10 @@ def checked_mask(X: Tensor, Z: Tensor, mask: Tensor | None) -> Tensor:
     return mask.to(X.device)
 
 
-def _against_reference(
-    X: Tensor, Z: Tensor, attended: Tensor, mask: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Return token, D, inside O_i, admissible of rows against the first token of O_i, and that."""
-    mask, attended = checked_mask(X, Z, mask), attended.to(X.device)
-    check_array("attended", attended, X.shape[:3], torch.bool)
-    if (attended & ~mask).any():
-        raise ConfigError("attended: every attended token must be admissible under mask")
-    if not attended.any(dim=2).all():
-        raise ConfigError("attended: every sample must attend to a token")
-    first = attended.to(torch.int8).argmax(dim=2)
-    token, D, admissible = _differences(X, first, mask)
-    return token, D, attended.gather(2, token) & admissible, admissible, first
+def _log_ratios(log_softmax: Tensor, reference: Tensor, rows: SvmProblem) -> Tensor:
+    """Return log(s_reference / s_other) of every row, (B, N)."""
+    others = log_softmax.gather(2, rows.token.reshape(*reference.shape, -1))
+    return (log_softmax.gather(2, reference[..., None]) - others).flatten(1)
 
 
 def _differences(X: Tensor, reference: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:

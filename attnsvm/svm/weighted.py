@@ -73,13 +73,7 @@ def weighted(method: Method, norm: Norm, problem: SvmProblem) -> Candidate:
     """
     if problem.relief is None:
         candidate = method(problem)
-        index = problem.blurred(candidate.W).any(dim=1).nonzero()[:, 0]
-        if index.numel():
-            part = problem.take(index)
-            candidate.W[index] = part.with_clear_margins(
-                candidate.W[index], method(part.with_unit_rhs).W
-            )
-        return candidate
+        return candidate._replace(W=_lifted(method, problem, candidate.W))
     plain = method(problem.with_unit_rhs)
     W, a = plain.W.clone(), plain.multipliers.clone()
     ray = torch.full_like(a, torch.nan)
@@ -95,11 +89,7 @@ def weighted(method: Method, norm: Norm, problem: SvmProblem) -> Candidate:
         part = problem.take(at)
         fixed = part.at_norm(level[at])
         candidate = method(fixed)
-        clipped, lift = level[at].isinf(), plain.W[at]
-        # Where no W separates all rows, one may separate the rest
-        if clipped.any() and fixed.small_rhs.any():
-            lift = torch.where(clipped[:, None, None], method(fixed.with_unit_rhs).W, lift)
-        V = fixed.with_clear_margins(candidate.W, lift)
+        clipped, V = level[at].isinf(), _lifted(method, fixed, candidate.W)
         above, below = bounds(part, V, candidate.multipliers, norm)
         ray[at] = torch.where(clipped[:, None], candidate.ray, ray[at])
         nearer, higher = above < upper[at], below > lower[at]
@@ -108,3 +98,12 @@ def weighted(method: Method, norm: Norm, problem: SvmProblem) -> Candidate:
         at = at[higher]
         level[at] = lower[at]
     return Candidate(W, a, ray)
+
+
+def _lifted(method: Method, problem: SvmProblem, W: Tensor) -> Tensor:
+    """Return W with margins that are certain also in rows of small right-hand sides."""
+    index = problem.blurred(W).any(dim=1).nonzero()[:, 0]
+    if index.numel():
+        part = problem.take(index)
+        W[index] = part.with_clear_margins(W[index], method(part.with_unit_rhs).W)
+    return W

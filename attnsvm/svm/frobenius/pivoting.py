@@ -5,11 +5,12 @@ on the support, drop negative multipliers at once where that raises the dual's v
 that vanish first, as Lawson and Hanson do), and add violated rows; the support grows by at most a
 quarter. The value rises from support to support, so that none returns.
 Only the margins d_k^T (W z_i) use all N rows; they cost O(N d). Memory is O(N d + |support|^2).
-Equalities are always in the support. Samples whose queries are orthogonal to all others are solved
-alone: K is zero between them.
+Equalities are always in the support.
 """
 
+import itertools
 import math
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -18,7 +19,7 @@ from attnsvm.display.pace import each
 from attnsvm.linalg import EPS
 from attnsvm.svm.certificate import bounds, check_ray
 from attnsvm.svm.frobenius import least_norm
-from attnsvm.svm.problem import PADDING, SvmProblem, power_of_two
+from attnsvm.svm.problem import SvmProblem, power_of_two
 from attnsvm.svm.solution import Candidate, Method
 from attnsvm.svm.tolerances import CONVERGED_GAP, RAY_RATIO, VIOLATED
 
@@ -31,7 +32,6 @@ HOLDS = 1e-10  # largest relative residual of a singular K_PP whose rows do not 
 OPPOSED = 1e-6  # least share of the largest multiplier at which one opposes a contradictory support
 ENTERING = 100  # rows that enter a working set at once
 GRAM_ROWS = 2000  # most rows of instances whose whole Gram matrices are formed
-ORTHOGONAL = 1e-14  # largest cosine of queries that count as orthogonal
 
 
 def by_size(problem: SvmProblem) -> Candidate:
@@ -46,37 +46,6 @@ def by_instance(method: Method, problem: SvmProblem) -> Candidate:
     instances = each("instance", range(problem.B))
     parts = [method(problem.take(slice(b, b + 1))) for b in instances]
     return Candidate(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
-
-
-def by_blocks(problem: SvmProblem) -> Candidate:
-    """Return the candidate of one instance from those of its groups of orthogonal queries.
-
-    A ray of one group is a ray of the instance; the candidate is NaN unless all groups have one.
-    """
-    group = _orthogonal_groups(problem.Z[0]).repeat_interleave(problem.N // problem.n)
-    if not group.any():
-        return by_pivoting(problem)
-    W, a = torch.zeros_like(problem.combine(problem.h)), torch.zeros_like(problem.h)
-    rows = problem.kind[0] != PADDING
-    for g in set(group[rows].tolist()):
-        index = (rows & (group == g)).nonzero()[:, 0]
-        part = by_pivoting(problem.restrict(index))
-        if part.ray.isfinite().all():
-            ray = torch.zeros_like(a).index_copy(1, index, part.ray)
-            return Candidate(part.W, torch.full_like(a, torch.nan), ray)
-        W += part.W
-        a[:, index] = part.multipliers
-    return Candidate(W, a, torch.full_like(a, torch.nan))
-
-
-def _orthogonal_groups(Z: Tensor) -> Tensor:
-    """Return the group of each query, (n,); queries of different groups are orthogonal."""
-    from scipy.sparse.csgraph import connected_components  # imports are slow
-
-    distinct, which = torch.unique(Z, dim=0, return_inverse=True)
-    unit = distinct / distinct.norm(dim=1, keepdim=True).clamp(min=1e-300)
-    together = ((unit @ unit.T).abs() > ORTHOGONAL).cpu().numpy()
-    return torch.from_numpy(connected_components(together)[1]).to(which)[which]
 
 
 def by_pivoting(problem: SvmProblem) -> Candidate:
@@ -111,13 +80,19 @@ def by_pivoting(problem: SvmProblem) -> Candidate:
     if contradictory:
         if check_ray(problem, multipliers)[1] >= RAY_RATIO:
             return Candidate(torch.full_like(W, torch.nan), none, multipliers)
-        return grown(least_norm, problem, support)
+        return _from_rows(problem, support)
     upper, lower = bounds(problem, W, multipliers, "frobenius")
     if upper <= (1 + CONVERGED_GAP) * lower:
         return Candidate(W, multipliers, none)
-    exact = grown(least_norm, problem, support | violated)  # the Gram matrix loses digits here
+    exact = grown(
+        lambda part, *_: least_norm(part), problem, support | violated
+    )  # the Gram matrix loses digits here
     known = exact.W.isfinite().all() or exact.ray.isfinite().all()
     return exact if known else Candidate(W, multipliers, none)
+
+
+def _from_rows(problem: SvmProblem, working: Tensor) -> Candidate:
+    return grown(lambda part, *_: least_norm(part), problem, working)
 
 
 def _ascended(
@@ -197,23 +172,38 @@ def most_violated(slack: Tensor, violated: Tensor, count: int) -> Tensor:
     return violated & torch.zeros_like(violated).index_fill(0, worst, True)
 
 
-def grown(method: Method, problem: SvmProblem, working: Tensor) -> Candidate:
+def grown(
+    method: Callable[[SvmProblem, Tensor, float], Candidate],
+    problem: SvmProblem,
+    working: Tensor,
+    rough: Sequence[float] = (),
+) -> Candidate:
     """Return the candidate of one instance by `method` on a working set of rows, (N,) bool.
 
-    Rows that W violates enter. Those of zero multipliers leave while h^T a rises. NaN where the
-    method finds nothing.
+    `method` takes the problem of the working set, the indices of its rows, and a duality gap. With
+    the gaps `rough`, one after the other, idle rows leave and nearly active ones enter. With the
+    gap 0 rows enter that W violates more than those of the set; those of zero multipliers leave
+    while h^T a rises. NaN where the method finds nothing.
     """
-    highest = -math.inf
-    while True:
+    equality, inequality, highest = problem.equality[0], problem.inequality[0], -math.inf
+    for gap in itertools.chain(rough, itertools.repeat(0.0)):
         index = working.nonzero()[:, 0]
-        part = method(problem.restrict(index))
+        part = method(problem.restrict(index), index, gap)
         a, ray = torch.zeros_like(problem.h), torch.zeros_like(problem.h)
         a[:, index], ray[:, index] = part.multipliers, part.ray
-        slack = (problem.margins(part.W) - problem.h)[0]
-        violated = problem.inequality[0] & ~working & (slack < 0)
+        slack = ((problem.margins(part.W) - problem.h) / problem.rhs_scale)[0]
+        inside = slack[working & inequality]
+        slack = slack - inside.amin() if len(inside) else slack
+        outside = inequality & ~working
+        if gap:
+            idle = slack > gap**0.5
+            working = equality | (working & ~idle) | (outside & (slack < 0.1 * gap**0.25))
+            continue
+        violated = outside & (slack < 0)
         if part.ray.isfinite().all() or not violated.any():  # of NaN, none is
-            return Candidate(part.W, a, ray)
+            break
         value = (problem.h * a).sum().item()
         if value > highest:
-            working, highest = problem.equality[0] | (working & (a[0] != 0)), value
-        working = working | most_violated(slack, violated, ENTERING)
+            working, highest = equality | (working & (a[0] != 0)), value
+        working = working | most_violated(slack, violated, max(ENTERING, len(index) // 4))
+    return Candidate(part.W, a, ray)

@@ -16,16 +16,12 @@ solution.
 
 import itertools
 from collections.abc import Iterator
-from typing import NamedTuple
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
+from torch import Tensor
 
 from attnsvm.norm import Norm
-
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
+from attnsvm.norm.rows import Rows
 
 STEPS = 15
 SLACK = 1e-11
@@ -39,81 +35,69 @@ GUESSES = tuple(itertools.product((1.0, 1e-2, 1e2, 1e-4), (1e-13, 1e-8)))
 """tau: which rows and entries are active; where small singular values of the equations are cut
 (nearly equal rows need a coarse cut, nearly contradictory rows a fine one)."""
 
+FLAT = 1e-14
+"""Slopes of the proximal map below this count as zero."""
+
 MOST_ENTRIES = 1200
 """Most unknowns of the equations: with more they are too expensive."""
 
 
-class Rows(NamedTuple):
-    """Rows of one instance: A_k (N, p, q) of unit size, h (N,), and which are equalities."""
+def polish(rows: Rows, W: Tensor, a: Tensor, norm: Norm) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield W (1, p, q) and a (1, N, 1) after each step, guess after guess, until the caller stops.
 
-    A: Array
-    h: Array
-    free: Mask
-
-    def margins(self, W: Array) -> Array:
-        """Return <A_k, W>, (N,)."""
-        return np.asarray(self.A.reshape(len(self.h), -1) @ W.ravel())
-
-    def combine(self, a: Array) -> Array:
-        """Return M(a), (p, q)."""
-        return np.asarray(np.tensordot(a, self.A, 1))
-
-
-def polish(rows: Rows, W: Array, a: Array, norm: Norm) -> Iterator[tuple[Array, Array]]:
-    """Yield W (p, q) and a (N,) after each step, guess after guess, until the caller stops.
-
-    The active rows are corrected as in an active-set method: violated rows enter; rows leave if
-    their multiplier is negative, or if they contradict the others.
+    The rows are those of one instance, of about unit size. The active ones are corrected as in an
+    active-set method: violated rows enter; rows leave if their multiplier is negative, or if they
+    contradict the others.
     """
-    pairs = (norm, W), (norm.dual, rows.combine(a))
-    size, dual = (float(of.value(torch.from_numpy(X))) for of, X in pairs)
-    if not (0 < size < np.inf and 0 < dual < np.inf):
+    size, dual = norm.value(W).item(), norm.dual.value(rows.combine(a)).item()
+    if not (0 < size < torch.inf and 0 < dual < torch.inf):
         return
-    W, a, rows = W / size, a / dual, rows._replace(h=rows.h / size)
-    unit = np.where(rows.h > 0, rows.h, rows.h.max())
+    W, a, h, free = W / size, a / dual, rows.h / size, ~rows.inequality
+    unit = torch.where(h > 0, h, h.amax())
     for tau, cut in GUESSES:
-        y = a
-        X = W + tau * rows.combine(y)
-        active = rows.free | (tau * a > rows.margins(W) - rows.h)
+        X, y = W + tau * rows.combine(a), a
+        active = free | (tau * a > rows.margins(W) - h)
         for _ in range(STEPS):
             if not active.any():
                 break
             try:
-                X_new, y = _step(rows, active, X, y, tau, cut, norm)
-            except np.linalg.LinAlgError:  # an SVD that does not converge
+                X_new, y = _step(rows, h, active, X, y, tau, cut, norm)
+                if not X_new.isfinite().all():
+                    break
+                V = norm.prox(X_new[0], tau)[0][None]
+            except torch.linalg.LinAlgError:  # an SVD that does not converge
                 break
-            if not (np.isfinite(X_new).all() and np.isfinite(y).all()):
-                break
-            moved, X = np.abs(X_new - X).max() / np.abs(X).max(), X_new
-            V = norm.prox(X, tau).V
             if not V.any():
                 break
-            settled = moved < SETTLED
+            moved, X = (X_new - X).abs().max() / X.abs().max(), X_new
+            settled = bool(moved < SETTLED)
             if moved < CLOSE:
                 yield size * V, y
-            missed = rows.margins(V) - rows.h
+            missed = rows.margins(V) - h
             enter = ~active & (missed < -SLACK * unit)
-            leave = active & ~rows.free & ((y < 0) | (settled & (missed > SLACK * unit)))
+            leave = active & ~free & ((y < 0) | (settled & (missed > SLACK * unit)))
             if settled and not enter.any() and not leave.any():
                 break
             active = (active | enter) & ~leave
 
 
 def _step(
-    rows: Rows, active: Mask, X: Array, a: Array, tau: float, cut: float, norm: Norm
-) -> tuple[Array, Array]:
+    rows: Rows, h: Tensor, active: Tensor, X: Tensor, a: Tensor, tau: float, cut: float, norm: Norm
+) -> tuple[Tensor, Tensor]:
     """Return X and a after a Newton step on the active rows."""
-    V, E, slopes = norm.prox(X, tau)
-    y = np.where(active, a, 0.0)
-    G = rows.A[active].reshape(int(active.sum()), -1)
-    rest = (V + tau * rows.combine(y) - X).ravel()
+    V, derivative = norm.prox(X[0], tau)
+    basis = torch.eye(X.numel(), dtype=X.dtype).reshape(-1, *X.shape[1:])
+    slopes, E = torch.linalg.eigh(derivative(basis).flatten(1))
+    slopes, E = slopes[slopes > FLAT], E[:, slopes > FLAT]
+    y, at = torch.where(active, a, 0.0), active[0, :, 0]
+    G = rows.margins(basis)[:, at, 0].T
+    rest = (V + tau * rows.combine(y) - X).flatten()
     along, k = G @ E, E.shape[1]
-    equations = np.block(
-        [[np.diag(1 - slopes), -tau * along.T], [along * slopes, np.zeros((len(G), len(G)))]]
-    )
-    missing = rows.h[active] - G @ V.ravel()
-    step = np.linalg.lstsq(equations, np.append(E.T @ rest, missing), rcond=cut)[0]
-    y[active] += step[k:]
+    upper = torch.cat([(1 - slopes).diag(), -tau * along.T], 1)
+    equations = torch.cat([upper, torch.cat([along * slopes, along.new_zeros(len(G), len(G))], 1)])
+    right = torch.cat([E.T @ rest, h[0, at, 0] - G @ V.flatten()])
+    step = torch.linalg.lstsq(equations, right[:, None], rcond=cut, driver="gelsd")[0][:, 0]
+    y[0, at, 0] += step[k:]
     outside = rest + tau * (step[k:] @ G)
     dX = E @ step[:k] + outside - E @ (E.T @ outside)
     return X + dX.reshape(X.shape), y

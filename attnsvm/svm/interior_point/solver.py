@@ -12,49 +12,46 @@ Every norm starts on the support of the Frobenius solution. In rough rounds idle
 working set and nearly active ones enter. Then rows only enter: those that W violates.
 """
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from attnsvm.display.pace import each
-from attnsvm.linalg.decompositions import largest
 from attnsvm.norm import Norm, norm_of
-from attnsvm.norm.cone import Best, Cone, follow
+from attnsvm.norm.cone import follow
 from attnsvm.norm.rows import DenseRows, FactoredRows, Rows
 from attnsvm.svm import reference
 from attnsvm.svm.certificate import bounds, check_ray
 from attnsvm.svm.equalities import independent_equalities, restoring
 from attnsvm.svm.frobenius import least_norm
-from attnsvm.svm.frobenius.pivoting import (
-    ENTERING,
-    by_blocks,
-    by_instance,
-    grown,
-    most_violated,
-)
+from attnsvm.svm.frobenius.pivoting import by_instance, by_pivoting, grown
 from attnsvm.svm.interior_point import face
 from attnsvm.svm.problem import EQUALITY, INEQUALITY, PADDING, SvmProblem, power_of_two
 from attnsvm.svm.solution import Candidate, Method
 from attnsvm.svm.tolerances import CONVERGED_GAP, CONVERGED_GAP_LARGE, RAY_RATIO
 
 
-def solve(problem: SvmProblem, norm: Norm) -> Candidate:
-    """Return W and multipliers, NaN where no W is feasible, and the rays of those."""
-    start = least_norm(problem)
+def solve(
+    problem: SvmProblem, norm: Norm, start: Candidate | None = None, gap: float | None = None
+) -> Candidate:
+    """Return W and multipliers, NaN where no W is feasible, and the rays of those.
+
+    From the Frobenius solution, or the candidate `start`. With a `gap` the method ends there, and
+    what it leaves open stays so.
+    """
+    start = start or least_norm(problem)
     W, a = torch.full_like(start.W, torch.nan), torch.full_like(start.multipliers, torch.nan)
     index = _usable(problem, start).nonzero()[:, 0]
     if index.numel():
         part = problem.take(index)
         part, rows = part.first_rows(int(part.most_rows().max()))
         y = start.multipliers[index].gather(1, rows)
-        near = followed(part, start.W[index], y, norm)
-        W[index], of_part = improved(part, *near, norm)
+        near = followed(part, start.W[index], y, norm, gap or CONVERGED_GAP)
+        W[index], of_part = near if gap else improved(part, *near, norm)
         a[index] = torch.zeros_like(a[index]).scatter(1, rows, of_part)
     return Candidate(W, a, start.ray)
 
@@ -74,54 +71,50 @@ PART = 2**21
 """Entries of the normal equations of a part of the batch: they fit the cache."""
 
 
-def followed(problem: SvmProblem, W: Tensor, a: Tensor, norm: Norm) -> tuple[Tensor, Tensor]:
+def followed(
+    problem: SvmProblem, W: Tensor, a: Tensor, norm: Norm, gap: float = CONVERGED_GAP
+) -> tuple[Tensor, Tensor]:
     """Return W and multipliers of the method from Frobenius solutions, a part at a time."""
     count = max(1, PART // problem.N**2)
     parts = [slice(k, k + count) for k in range(0, problem.B, count)]
-    pairs = [_followed(problem.take(part), W[part], a[part], norm) for part in parts]
+    pairs = [_followed(problem.take(part), W[part], a[part], norm, gap) for part in parts]
     return torch.cat([W for W, _ in pairs]), torch.cat([a for _, a in pairs])
 
 
-def _followed(problem: SvmProblem, W: Tensor, a: Tensor, norm: Norm) -> tuple[Tensor, Tensor]:
-    part, size = _near_unit(problem, W)
+def _followed(
+    problem: SvmProblem, W: Tensor, a: Tensor, norm: Norm, gap: float
+) -> tuple[Tensor, Tensor]:
+    size = power_of_two(W.flatten(1).norm(dim=1))[:, None, None]
+    part = replace(problem, h=problem.h / size[:, 0])
     keep = part.inequality | independent_equalities(part)
     D, h = torch.where(keep[..., None], part.D, 0.0), torch.where(keep, part.h, 0.0)
     part = replace(part, D=D, h=h, kind=torch.where(keep, part.kind, PADDING))
-    rows = rows_of(part, torch.arange(part.N, device=D.device))
-    best = in_turn(norm.path(), rows, W / size, a[..., None], CONVERGED_GAP)
-    W, a = best.W * size, best.a[..., 0]
+    rows, W, a = rows_of(part), W / size, a[..., None]
+    for stage in norm.path():  # each starts the next
+        cone = stage.cone(rows)
+        W, a = follow(cone, cone.start(W, a), gap)
+    W, a = W * size, a[..., 0]
     return restoring(_held(problem, W, a))(W), a
 
 
-def _near_unit(problem: SvmProblem, W: Tensor) -> tuple[SvmProblem, Tensor]:
-    """Return the problem for W of norm about one, and a power of two near ||W||_F, (B, 1, 1)."""
-    size = power_of_two(W.flatten(1).norm(dim=1))[:, None, None]
-    return replace(problem, h=problem.h / size[:, 0]), size
-
-
-def rows_of(problem: SvmProblem, index: Tensor) -> Rows:
-    """Return the rows at `index` of all instances."""
-    kind = problem.kind[:, index, None]
+def rows_of(problem: SvmProblem) -> Rows:
+    """Return the rows of a problem as the cones take them."""
+    kind = problem.kind[..., None]
     columns = {
-        "h": problem.h[:, index, None],
+        "h": problem.h[..., None],
         "rhs_scale": problem.rhs_scale[..., None],
         "inequality": kind == INEQUALITY,
         "real": kind != PADDING,
     }
-    D, sample = problem.D[:, index], index // (problem.N // problem.n)
     if problem.shape is not None:
-        return DenseRows(A=(D * problem.Z).reshape(*D.shape[:2], *problem.shape), **columns)
-    samples, sample = torch.unique_consecutive(sample, return_inverse=True)
-    return FactoredRows(D=D, Z=problem.Z[:, samples], sample=sample, **columns)
-
-
-def in_turn(stages: Sequence[Norm], rows: Rows, W: Tensor, a: Tensor, gap: float) -> Best:
-    """Return the best W and multipliers (B, N, 1) of the last norm; each starts the next."""
-    best = Best(W, a, W, a)
-    for norm in stages:
-        cone = norm.cone(rows)
-        best, _ = follow(cone, cone.start(best.W, best.a), gap)
-    return best
+        A = (problem.D * problem.Z).reshape(*problem.h.shape, *problem.shape)
+        return DenseRows(A=A, **columns)
+    if problem.n == problem.N:  # rows of a working set, which may share their queries
+        Z, sample = torch.unique_consecutive(problem.Z, dim=1, return_inverse=True)
+    else:
+        Z, sample = problem.Z, torch.arange(problem.n, device=problem.D.device)
+        sample = sample.repeat_interleave(problem.N // problem.n)
+    return FactoredRows(D=problem.D, Z=Z, sample=sample, **columns)
 
 
 def _held(problem: SvmProblem, W: Tensor, a: Tensor) -> SvmProblem:
@@ -157,7 +150,7 @@ def decided(method: Method, problem: SvmProblem) -> Candidate:
     failed = bounds(part, W[index], a[index], norm)[0].isinf()
     failed &= check_ray(part, candidate.ray[index])[1] < RAY_RATIO
     index = index[failed]
-    if index.numel() and problem.N * problem.size[0] * problem.size[1] <= POLISHED:
+    if index.numel():
         part = problem.take(index)
         W[index], a[index] = improved(part, W[index], a[index], norm)
     return candidate
@@ -165,17 +158,20 @@ def decided(method: Method, problem: SvmProblem) -> Candidate:
 
 def improved(problem: SvmProblem, W: Tensor, a: Tensor, norm: Norm) -> tuple[Tensor, Tensor]:
     """Return the best W and multipliers; others are tried where the bracket is open."""
+    if problem.N * W[0].numel() > POLISHED:
+        return W, a
     upper, lower = bounds(problem, W, a, norm)
     left = (~(upper <= (1 + CONVERGED_GAP) * lower)).nonzero()[:, 0].tolist()
     for b in each("instance", left):
-        at = slice(b, b + 1)
-        part = problem.take(at).to("cpu")
-        best = Best(*(x[at].cpu() for x in (W, a, upper, lower)))
-        for V, y in others(part, best.W, best.a, norm):
-            best = best.narrowed(V, y, *bounds(part, V, y, norm))
-            if best.met(CONVERGED_GAP):
+        part = problem.take(slice(b, b + 1)).to("cpu")
+        for V, y in others(part, W[b, None].cpu(), a[b, None].cpu(), norm):
+            above, below = bounds(part, V, y, norm)
+            if above < upper[b]:
+                W[b], upper[b] = V[0], above
+            if below > lower[b]:
+                a[b], lower[b] = y[0], below
+            if upper[b] <= (1 + CONVERGED_GAP) * lower[b]:
                 break
-        W[at], a[at] = best.W, best.a
     return W, a
 
 
@@ -188,8 +184,8 @@ def others(
         if find_spec("cvxpy") is None:
             return
     for options in norm.programs:
-        program = reference.candidates(problem, norm, **options)
-        W, a = program.W, program.multipliers
+        (program,) = reference.solutions(problem, norm, **options)
+        W, a = (torch.from_numpy(x)[None] for x in (program.W, program.multipliers))
         if W.isfinite().all():
             yield restoring(_held(problem, W, a))(W), a
             if norm.path():
@@ -203,28 +199,19 @@ def _near_face(
     index = (problem.inequality | independent_equalities(problem))[0].nonzero()[:, 0]
     if W.numel() + len(index) > face.MOST_ENTRIES:
         return
-    part = problem.restrict(index)
-    A = (part.D[0, :, :, None] * part.queries[0, :, None]).reshape(-1, *problem.size)
-    rows = face.Rows(*(x.numpy() for x in (A, part.h[0], part.equality[0])))
-    for point in face.polish(rows, W[0].numpy(), a[0, index].numpy(), norm):
-        V, y = (torch.from_numpy(x)[None] for x in point)
-        yield V, torch.zeros_like(problem.h).index_copy(1, index, y)
+    rows = rows_of(problem.restrict(index))
+    for V, y in face.polish(rows, W, a[:, index, None], norm):
+        yield V, torch.zeros_like(problem.h).index_copy(1, index, y[..., 0])
 
 
 LARGE = 401
 """Least number of rows for which constraint generation is faster."""
 
-MISSED = -1e-10
-"""Slack relative to h_k below which a row outside of the working set enters."""
-
-LEAST = 1e-4
-"""Least slack, relative to h_k, of a row that enters."""
-
-SHARE = 0.1
-"""Least slack of any row, relative to h_k, as a share of the largest violation."""
-
 POLISHED = 2**20
-"""Most entries of all vec(d_k z_k^T) with which the method for small instances is tried."""
+"""Most entries of all vec(d_k z_k^T) of an instance whose bracket is narrowed."""
+
+ROUGH = (1e-2, 1e-4)
+"""Duality gaps at which rows are exchanged while a large instance is solved."""
 
 
 def constraint_generation(problem: SvmProblem, norm: Norm) -> Candidate:
@@ -234,88 +221,17 @@ def constraint_generation(problem: SvmProblem, norm: Norm) -> Candidate:
 
 def _alone(problem: SvmProblem, norm: Norm) -> Candidate:
     """Return the candidate of a single instance."""
-    start = by_blocks(problem)
+    start = by_pivoting(problem)
     if norm.is_hilbert or not _usable(problem, start):
         return start
-    index = problem.equality[0].nonzero()[:, 0]
-    equality = torch.zeros_like(problem.equality[0])  # independent ones
-    if len(index):
-        equality[index] = independent_equalities(problem.restrict(index))[0]
-    working = equality | (problem.inequality[0] & (start.multipliers[0] != 0))
-    if not norm.path() or problem.small_rhs.any():
-        return grown(partial(solve, norm=norm), problem, working)
-    part, size = _near_unit(problem, start.W)
-    near = start._replace(W=start.W / size)
-    best = _generated(part, near, norm, equality, working)
-    return start._replace(W=best.W * size, multipliers=best.a)
 
+    def method(part: SvmProblem, index: Tensor, gap: float) -> Candidate:
+        of_part = Candidate(start.W, start.multipliers[:, index], start.ray[:, index])
+        return solve(part, norm, of_part, (gap or CONVERGED_GAP_LARGE) if norm.path() else None)
 
-def _generated(
-    problem: SvmProblem, start: Candidate, norm: Norm, equality: Tensor, working: Tensor
-) -> Best:
-    """Return the best W and multipliers of one instance, from its Frobenius solution.
-
-    `equality` and `working`, (N,): independent equalities, and the first working set. A rough round
-    starts where the one before ended, the others where the last rough one did; in these the working
-    set only grows, until no other row is violated.
-    """
-    W, a = start.W, start.multipliers
-    best = Best(W, a, *bounds(problem, W, a, norm))
-    inequality, index = problem.inequality[0], working.nonzero()[:, 0]
-    rows, a = rows_of(problem, index), a[:, index, None]
-    *earlier, last = norm.path()
-    W, a = in_turn(earlier, rows, W, a, last.cone(rows).ROUGH[0])[:2]
-    cone = last.cone(rows)
-    x = cone.start(W, a)
-    for gap in itertools.chain(cone.ROUGH, itertools.repeat(CONVERGED_GAP_LARGE)):
-        rough, part = gap > CONVERGED_GAP_LARGE, problem.restrict(index)
-        near, end = follow(cone, x, gap)
-        if rough:
-            x = end
-        elif not near.met(gap):  # rows that enter may leave a point near the boundary
-            a = start.multipliers[:, index, None]
-            near = in_turn(norm.path(), rows, start.W, a, gap)
-        W, of_part = near.W, near.a[..., 0]
-        if not rough and not near.met(gap) and len(index) * W.numel() <= POLISHED:
-            small = solve(part, norm)
-            if small.W.isfinite().all():
-                W, of_part = small.W, small.multipliers
-        W = restoring(_held(part, W, of_part))(W)
-        a = torch.zeros_like(problem.h).index_copy(1, index, of_part)
-        best = best.narrowed(W, a, *bounds(problem, W, a, norm))
-        relative = ((problem.margins(W) - problem.h) / problem.rhs_scale)[0]
-        if rough:  # W may be too long: the least margin of the working set counts as one
-            least = torch.where(working & inequality, relative, torch.inf).amin()
-            relative = relative - least.clamp(min=0.0)
-            idle = relative > gap**0.5
-            working = equality | (working & ~idle) | (inequality & (relative < 0.1 * gap**0.25))
-        else:
-            missed = inequality & ~working & (relative < MISSED)
-            if best.met(2 * CONVERGED_GAP_LARGE) or not missed.any():
-                break
-            working = working | most_violated(relative, missed, max(ENTERING, len(index) // 2))
-        index, before = working.nonzero()[:, 0], index
-        rows = rows_of(problem, index)
-        cone, x = _with_rows(cone, x, rows, index, before, gap)
-    return best
-
-
-def _with_rows(
-    cone: Cone[Any], x: Any, rows: Rows, index: Tensor, before: Tensor, gap: float
-) -> tuple[Cone[Any], Any]:
-    """Return the cone and its point on other rows, those at `index` instead of `before`.
-
-    Rows that stay keep slack and multiplier. A row that enters gets the size of its slack and the
-    multiplier mu / s_k. Where W violates a row by much, W must move by much, so that no slack may
-    be too small: else steps are short. What the last rough round left has the gap `gap`.
-    """
-    mu, slack = cone.mean(x), rows.margins(x.W) - rows.h
-    s = torch.maximum(slack.abs(), max(gap, LEAST) * rows.rhs_scale)
-    a = mu / s
-    stays = torch.isin(index, before)
-    place = torch.searchsorted(before, index[stays])
-    s[:, stays], a[:, stays] = x.s[:, place], x.a[:, place]
-    violation = largest(rows.on_inequalities(-slack / rows.rhs_scale)).clamp(min=0.0)
-    s = torch.where(rows.inequality, torch.maximum(s, SHARE * violation * rows.rhs_scale), 1.0)
-    cone = cone.on(rows)
-    return cone, cone.inside(replace(x, s=s, a=a))
+    working = problem.equality[0] | (problem.inequality[0] & (start.multipliers[0] != 0))
+    rough = () if not norm.path() or problem.small_rhs.any() else ROUGH
+    W, a, _ = grown(method, problem, working, rough)
+    index = (a[0] != 0).nonzero()[:, 0]
+    W, a[:, index] = improved(problem.restrict(index), W, a[:, index], norm)
+    return Candidate(W, a, start.ray)
