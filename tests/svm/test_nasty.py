@@ -12,11 +12,9 @@ import pytest
 
 from attnsvm.norm import norm_of
 from attnsvm.svm import solve_svm
-from attnsvm.svm.interior_point import LARGE
-from attnsvm.svm.reduction import WIDE
 from attnsvm.verify import verify
-from benchmarks.nasty.benchmark_utils import CARD, CLASSES, OneByOne, load, word
-from tests.quick import quick, quick_rows
+from benchmarks.nasty.benchmark_utils import CARD, CLASSES, load, word
+from tests.quick import quick
 from tests.svm.instances import stored_svms
 
 ROOT = Path(__file__).parents[2]
@@ -95,36 +93,13 @@ def test_nasty_instances(difficult, name):
     assert count > 100
 
 
-def spread(x):
-    """Turn x into 64 d dimensions or more, exactly: 64 copies of an eighth, of either sign."""
-    sign = np.where(np.arange(64 * x.shape[-1]) % 3 == 0, -1.0, 1.0)
-    wide = np.tile(x, 64) * sign / 8
-    return np.concatenate([wide, np.zeros((*x.shape[:-1], max(0, WIDE - wide.shape[-1])))], -1)
-
-
-@pytest.mark.parametrize(
-    ("name", "least", "change"),
-    [
-        *quick_rows(*((name, 1, np.asarray) for name in ("max", "l1.75", "spectral")), count=3),
-        *quick_rows(*((name, LARGE, spread) for name in ("frobenius", "nuclear")), count=0),
-    ],
-)
-def test_by_the_method_for_many_rows_and_in_many_dimensions(
-    difficult, name, least, change, monkeypatch
-):
-    """What is infeasible in many dimensions is so up to rounding only: it may be undecided.
-
-    Of all 326 such instances 323 are proved infeasible, in the span as in d x d.
-    """
-    monkeypatch.setattr(sys.modules["attnsvm.svm.solve"], "LARGE", least)
-    chosen, proved = difficult[3::13], 0
-    for item in chosen:
-        X, Z = change(item.X), change(item.Z)
+@pytest.mark.parametrize("name", ["max", *quick("l1.75", "spectral", "nuclear", "frobenius")])
+def test_by_the_method_for_many_rows(difficult, name, monkeypatch):
+    monkeypatch.setattr(sys.modules["attnsvm.svm.solve"], "LARGE", 1)
+    for item in difficult[3::13]:
+        X, Z = item.X, item.Z
         of = solve_svm(X, Z, np.zeros(len(X), int), norm=name, mask=item.mask)
-        unknown = change is spread and of.status == "undecided" and not item.kappa <= 1e6
-        assert unknown or not misjudged(name, item, of.status, of.lower_bound, of.objective)
-        proved += of.status == "infeasible"
-    assert proved >= sum(np.isnan(item.norm) for item in chosen) - 1 >= 15
+        assert not misjudged(name, item, of.status, of.lower_bound, of.objective)
 
 
 @pytest.mark.parametrize(
@@ -141,14 +116,6 @@ def test_by_the_method_for_many_rows_and_in_many_dimensions(
 )
 def test_a_stated_norm_gets_its_word(stated, truth, kappa, answer):
     assert word(stated, truth, kappa) == answer
-
-
-def test_a_crash_and_a_number_that_is_not_finite_are_missing_answers():
-    solver = OneByOne()
-    solver.solve = lambda X, Z, mask: np.array([[1.0 / X]])
-    solver.set_objective("frobenius", [(item, 0, 0) for item in (2.0, "", np.nan)])
-    solver.run(None)
-    assert solver.get_result() == {"W": [0.5, None, None]}
 
 
 @pytest.mark.full
