@@ -22,7 +22,7 @@ SIMPLEX = {"solver": "SCIPY", "scipy_options": {"method": "highs-ds", **EXACT}}
 class Entrywise(lp.Lp):
     """The l_p norm of the entries, (sum_ij |w_ij|^p)^(1/p), 1 <= p <= inf."""
 
-    FAMILY = "l"
+    FAMILY, AXES = "l", 2
 
     def __init__(self, p: float) -> None:
         super().__init__(p)
@@ -40,10 +40,6 @@ class Entrywise(lp.Lp):
     def steepest(self, M: Tensor) -> Tensor:
         """Return sign(m_ij) (|m_ij| / ||M||_q)^(q - 1); with p = 1 a single entry is not zero."""
         return lp.steepest(M.flatten(-2), self.p).reshape(M.shape)
-
-    def spread(self, d: int) -> float:
-        """Return d^(2/p - 1), at least one."""
-        return math.pow(d, max(0.0, 2 / self.p - 1))
 
     def cone(self, rows: Rows) -> Cone[Any]:
         """Return the cone of a linear program, or of p-th powers of the entries."""

@@ -37,6 +37,8 @@ class Lp(Norm):
     """The l_p norm of the numbers of a matrix, its entries or singular values, 1 <= p <= inf."""
 
     FAMILY: ClassVar[str]
+    AXES: ClassVar[int]
+    """How many axes of a d x d matrix count the numbers: d^AXES of them."""
 
     def __init__(self, p: float) -> None:
         self.p = exponent(p)
@@ -51,6 +53,10 @@ class Lp(Norm):
     def dual(self) -> "Lp":
         """The norm of the same kind with q = p / (p - 1)."""
         return self._family(conjugate(self.p))
+
+    def spread(self, d: int) -> float:
+        """Return d^(AXES (1/p - 1/2)), at least one."""
+        return math.pow(d, self.AXES * max(0.0, 1 / self.p - 0.5))
 
     def path(self) -> Sequence[Norm]:
         """Return the norms whose exponents lead from 2 to p; none of a subclass, another norm."""

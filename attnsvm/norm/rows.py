@@ -6,11 +6,10 @@ Every array is a batch of matrices (B, rows, columns); vectors are columns (B, N
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Self
+from typing import Self, TypeAlias
 
 import torch
 from torch import Tensor
@@ -24,44 +23,20 @@ Solve = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
-class Rows(ABC):
-    """The rows <A_k, W> >= h_k, or = h_k, of a batch of instances.
+class Sides:
+    """The right-hand sides of rows <A_k, W> >= h_k, or = h_k, of a batch of instances.
 
     Attributes
     ----------
-    h, rhs_scale : (B, N, 1)
-        Right-hand sides, and the largest one of the problem in the units of each row.
+    h : (B, N, 1)
+        Right-hand sides.
     inequality, real : (B, N, 1) bool
         Which rows are inequalities, and which are no padding.
     """
 
     h: Tensor
-    rhs_scale: Tensor
     inequality: Tensor
     real: Tensor
-
-    @abstractmethod
-    def margins(self, W: Tensor) -> Tensor:
-        """Return <A_k, W>, (N, 1)."""
-
-    @abstractmethod
-    def combine(self, a: Tensor) -> Tensor:
-        """Return M(a) = sum_k a_k A_k, (p, q)."""
-
-    @abstractmethod
-    def turned(self, X_1: Tensor, X_2: Tensor) -> Self:
-        """Return the rows X_1^T A_k X_2."""
-
-    @abstractmethod
-    def gram(self, theta: Tensor, beta: Tensor | None = None) -> Tensor:
-        """Return K_kl = sum_ij (theta_ij A_l,ij + beta_ij A_l,ji) A_k,ij, (N, N).
-
-        Only the lower triangle counts. beta is symmetric, (r, r) with r = min(p, q).
-        """
-
-    @abstractmethod
-    def schur(self, Y: Tensor, V: Tensor) -> Tensor:
-        """Return H_kl = tr(B_k Y B_l V), (N, N), B_k = [[0, A_k], [A_k^T, 0]] / 2."""
 
     def take(self, index: Tensor) -> Self:
         """Return the rows of the instances at `index`."""
@@ -95,7 +70,7 @@ class Rows(ABC):
 
 
 @dataclass(frozen=True)
-class FactoredRows(Rows):
+class FactoredRows(Sides):
     """Rows A_k = d_k z_k^T.
 
     Attributes
@@ -172,7 +147,7 @@ class FactoredRows(Rows):
 
 
 @dataclass(frozen=True)
-class DenseRows(Rows):
+class DenseRows(Sides):
     """Rows of any A_k, `A` (B, N, p, q)."""
 
     A: Tensor
@@ -197,13 +172,16 @@ class DenseRows(Rows):
         return self.A.flatten(2) @ others.flatten(2).mT
 
     def schur(self, Y: Tensor, V: Tensor) -> Tensor:
-        """Return H_kl = tr(A_k Y A_l V), (N, N), A_k as there; O(N p q (p + q) + N^2 p q)."""
+        """Return H_kl = tr(B_k Y B_l V), B_k = [[0, A_k], [A_k^T, 0]] / 2, in O(N^2 p q)."""
         A, p = self.A, self.A.shape[2]
         (Y_11, Y_12, Y_22), (V_11, V_12, V_22) = (
             (X[:, None, :p, :p], X[:, None, :p, p:], X[:, None, p:, p:]) for X in (Y, V)
         )
         moved = Y_11 @ A @ V_22 + V_11 @ A @ Y_22 + Y_12 @ A.mT @ V_12 + V_12 @ A.mT @ Y_12
         return A.flatten(2) @ moved.flatten(2).mT / 4
+
+
+Rows: TypeAlias = FactoredRows | DenseRows
 
 
 def weighted(theta: Tensor, beta: Tensor | None, X: Tensor) -> Tensor:

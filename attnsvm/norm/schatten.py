@@ -21,7 +21,7 @@ from attnsvm.norm.spectral import SpectralCone
 class Schatten(lp.Lp):
     """The l_p norm of the singular values, 1 <= p <= inf."""
 
-    FAMILY = "schatten"
+    FAMILY, AXES = "schatten", 1
     rotation_invariant = True
 
     def __init__(self, p: float) -> None:
@@ -46,10 +46,6 @@ class Schatten(lp.Lp):
         floor = sigma[..., :1] * max(M.shape[-2:]) * torch.finfo(M.dtype).eps
         v = lp.steepest(torch.where(sigma > floor, sigma, 0.0), self.p)
         return (U * v.unsqueeze(-2)) @ V.mT
-
-    def spread(self, d: int) -> float:
-        """Return d^(1/p - 1/2), at least one."""
-        return math.pow(d, max(0.0, 1 / self.p - 0.5))
 
     def cone(self, rows: Rows) -> Cone[Any]:
         """Return the cone of a linear matrix inequality, or of p-th powers of singular values."""

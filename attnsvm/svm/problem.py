@@ -155,26 +155,23 @@ class SvmProblem:
 
     def equalities(self) -> SvmProblem:
         """Return the problem of the equalities alone."""
-        equality = self.equality
-        D = torch.where(equality[..., None], self.D, 0.0)
-        h, kind = torch.where(equality, self.h, 0.0), torch.where(equality, self.kind, PADDING)
-        alone = replace(self, D=D, h=h, kind=kind.to(self.kind))
-        return alone.first_rows(int(alone.most_rows().max()))[0]
+        return self.keeping(self.equality).without_padding()[0]
 
-    def most_rows(self) -> Tensor:
-        """Return the number of rows, without padding, of the sample that has most, (B,); or 1."""
-        by_sample = (self.kind != PADDING).reshape(self.B, self.n, -1)
-        return by_sample.sum(dim=2).amax(dim=1).clamp(min=1)
+    def keeping(self, rows: Tensor) -> SvmProblem:
+        """Return the problem with padding in place of all rows but `rows`, (B, N) bool."""
+        D, h = torch.where(rows[..., None], self.D, 0.0), torch.where(rows, self.h, 0.0)
+        return replace(self, D=D, h=h, kind=torch.where(rows, self.kind, PADDING).to(self.kind))
 
-    def first_rows(self, count: int) -> tuple[SvmProblem, Tensor]:
-        """Return the problems with `count` rows a sample, padding last, and their indices, (B, N').
+    def without_padding(self) -> tuple[SvmProblem, Tensor]:
+        """Return the problems with as many rows a sample as the longest one has, at least one.
 
-        They are the same problems if `count` is at least that of `most_rows`.
+        And the indices of these rows, (B, N'). Padding comes last.
         """
-        R = self.N // self.n
-        order = (self.kind == PADDING).reshape(self.B, self.n, R).sort(dim=2, stable=True).indices
-        first = torch.arange(0, self.N, R, device=order.device)[:, None]
-        rows = (first + order[..., :count]).flatten(1)
+        padding = (self.kind == PADDING).reshape(self.B, self.n, -1)
+        count = max(int((~padding).sum(dim=2).amax()), 1)
+        order = padding.sort(dim=2, stable=True).indices[..., :count]
+        first = torch.arange(0, self.N, padding.shape[2], device=order.device)[:, None]
+        rows = (first + order).flatten(1)
         instance = torch.arange(self.B, device=rows.device)[:, None]
         return self._mapped(lambda x: x[instance, rows]), rows
 

@@ -66,9 +66,7 @@ def finite_part(
     if log_softmax.shape != attended.shape or not log_softmax[attended].isfinite().all():
         raise ConfigError("log_softmax: must have the shape of attended, and finite numbers there")
     ratio = _log_ratios(log_softmax.to(X), attended.to(torch.int8).argmax(dim=2), rows)
-    inside = rows.equality
-    D, h = torch.where(inside[..., None], rows.D, 0.0), torch.where(inside, ratio, 0.0)
-    return replace(rows, D=D, h=h, kind=torch.where(inside, rows.kind, PADDING).to(rows.kind))
+    return replace(rows, h=ratio).keeping(rows.equality)
 
 
 def attained(

@@ -41,8 +41,7 @@ def solve_each(
     support, old, barred = np.empty(N, np.int64), np.empty(N, np.int64), np.empty(N, np.bool_)
     for b in range(B):
         size = scaled(of_d[b], of_z[b], h[b], K, A, unit, unit_h, w)
-        for k in range(N):
-            barred[k] = kind[b, k] != 1
+        barred[:] = kind[b] != 1
         m = active_set(A, unit_h, kind[b], L, V, y, u, s, w, support, old, barred)
         if m > 0:
             optimal[b] = solve_on_support(K, unit_h, kind[b], L, y, u, s, w, support, m, a[b])
@@ -128,7 +127,7 @@ def active_set(
         u[m] = 0.0
         m += 1
         back_substitute(L, y, m, s)
-        while _least(s, fixed, m) <= 0.0:  # of the multipliers of the inequalities
+        while m > fixed and s[fixed:m].min() <= 0.0:  # a multiplier of an inequality
             m = retreat(A, h, L, V, y, w, support, old, u, s, fixed, m, barred)
             back_substitute(L, y, m, s)
         for j in range(m):
@@ -172,15 +171,6 @@ def back_substitute(L: Array, y: Array, m: int, s: Array) -> None:
         s[i] /= L[i, i]
         for j in range(i):
             s[j] -= L[i, j] * s[i]
-
-
-@subroutine
-def _least(s: Array, first: int, end: int) -> float:
-    """Return the least entry of s[first:end], infinity if there is none."""
-    least = np.inf
-    for j in range(first, end):
-        least = min(least, s[j])
-    return least
 
 
 @subroutine(fastmath=REORDERED)

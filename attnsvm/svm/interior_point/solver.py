@@ -47,8 +47,7 @@ def solve(
     W, a = torch.full_like(start.W, torch.nan), torch.full_like(start.multipliers, torch.nan)
     index = _usable(problem, start).nonzero()[:, 0]
     if index.numel():
-        part = problem.take(index)
-        part, rows = part.first_rows(int(part.most_rows().max()))
+        part, rows = problem.take(index).without_padding()
         y = start.multipliers[index].gather(1, rows)
         near = followed(part, start.W[index], y, norm, gap or CONVERGED_GAP)
         W[index], of_part = near if gap else improved(part, *near, norm)
@@ -72,7 +71,7 @@ PART = 2**21
 
 
 def followed(
-    problem: SvmProblem, W: Tensor, a: Tensor, norm: Norm, gap: float = CONVERGED_GAP
+    problem: SvmProblem, W: Tensor, a: Tensor, norm: Norm, gap: float
 ) -> tuple[Tensor, Tensor]:
     """Return W and multipliers of the method from Frobenius solutions, a part at a time."""
     count = max(1, PART // problem.N**2)
@@ -86,9 +85,7 @@ def _followed(
 ) -> tuple[Tensor, Tensor]:
     size = power_of_two(W.flatten(1).norm(dim=1))[:, None, None]
     part = replace(problem, h=problem.h / size[:, 0])
-    keep = part.inequality | independent_equalities(part)
-    D, h = torch.where(keep[..., None], part.D, 0.0), torch.where(keep, part.h, 0.0)
-    part = replace(part, D=D, h=h, kind=torch.where(keep, part.kind, PADDING))
+    part = part.keeping(part.inequality | independent_equalities(part))
     rows, W, a = rows_of(part), W / size, a[..., None]
     for stage in norm.path():  # each starts the next
         cone = stage.cone(rows)
@@ -102,7 +99,6 @@ def rows_of(problem: SvmProblem) -> Rows:
     kind = problem.kind[..., None]
     columns = {
         "h": problem.h[..., None],
-        "rhs_scale": problem.rhs_scale[..., None],
         "inequality": kind == INEQUALITY,
         "real": kind != PADDING,
     }
