@@ -193,7 +193,8 @@ def grown(
         a[:, index], ray[:, index] = part.multipliers, part.ray
         slack = ((problem.margins(part.W) - problem.h) / problem.rhs_scale)[0]
         inside = slack[working & inequality]
-        slack = slack - inside.amin() if len(inside) else slack
+        if len(inside):
+            slack = slack - (inside.amin() if gap else inside.amin().clamp(max=0.0))
         outside = inequality & ~working
         if gap:
             idle = slack > gap**0.5
