@@ -89,6 +89,7 @@ def _check_bracket_by(stored: StoredSvm, rows: ExactRows, scaling: Rows) -> None
     require(not proved.held or hidden <= MAX_GAP, "equalities too dependent")
     require(lower > 0, "the multipliers prove no bound")
     gap = float(proved.bound / Fraction(min(proved.least, 1)) / lower - 1)
+    require(gap >= -target, f"the dual contradicts the value by {-gap:.3g}")
     require(gap <= target + rounding * 1e-3, f"the bracket proves only a gap of {gap:.3g}")
 
 
