@@ -129,10 +129,7 @@ def test_a_number_is_the_right_hand_side_of_all_rows():
         known = attnsvm.solve_least_norm(A, np.ones(3)).W.tolist()
         W = attnsvm.solve_least_norm(rows, 1).W
         assert (W.tolist(), W.dtype) == ([known] if W.ndim == 3 else known, np.float64)
-    solution = attnsvm.solve_least_norm(A, 1.0, "nuclear")
-    assert isinstance(solution.objective, float)
-    names = [line.split()[0] for line in str(solution).splitlines()[-4:]]
-    assert names == ["status", "objective", "duality_gap", "rank"]
+    assert isinstance(attnsvm.solve_least_norm(A, 1.0).objective, float)
 
 
 @pytest.mark.parametrize(("problem", "message"), PROBLEMS)
