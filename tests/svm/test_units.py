@@ -106,14 +106,23 @@ def test_sizes_near_the_ends_of_float64_are_undone(norm, sizes):
 
 
 @every_norm
-def test_tokens_queries_and_offsets_have_units_of_their_own(norm):
+def test_tokens_queries_and_margins_have_units_of_their_own(norm):
     X, Z, selected = gaussian(3, 4, 5, 3, seed=1)
     X[2, 0, 1] = X[2, 0, 0]  # infeasible
-    gamma = torch.from_numpy(np.random.default_rng(3).standard_normal((3, 3)))
-    x, z = 2.0**37, 2.0**-11
+    rng = np.random.default_rng(3)
+    x, z, c = 2.0**37, powers(rng, 3, 3, most=20), 2.0**-70
+    tokens, queries, rows = x * X, Z * z[..., None], x * z.repeat_interleave(3, dim=1)
+    ones = torch.ones(3, 9, dtype=torch.float64)
+    small = torch.where(torch.arange(9) % 3 == 1, 1e-15, ones)
+    for margins in (ones, small):
+        base = solve_svm(X, Z, selected, norm, margins=margins)
+        assert base.status[:2] == ("solved", "solved")
+        solution = solve_svm(tokens, queries, selected, norm, margins=c * rows * margins)
+        assert_same(solution, base, c, rows)
+    gamma = torch.from_numpy(rng.standard_normal((3, 3)))
+    z = 2.0**-11
     for ratio in (0.3, 1e3, torch.inf):
         base = solve_svm(X, Z, selected, norm, offsets=gamma, ratio=ratio)
-        assert base.status[:2] == ("solved", "solved")
         solution = solve_svm(x * X, z * Z, selected, norm, offsets=gamma, ratio=x * z * ratio)
         assert_same(solution, base, 1 / (x * z), x * z)
 
