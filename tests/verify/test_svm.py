@@ -147,6 +147,12 @@ def test_multipliers_that_cancel_prove_no_larger_bound():
         assert verify(forged).proved == proved, verify(forged).reason
 
 
+def test_a_lower_bound_above_the_objective_contradicts_it():
+    record, _ = svms("frobenius", spheres(3, 4, 5, range(2)))
+    forged = replace(record, lower_bound=2 * record.objective, duality_gap=-0.5)
+    assert "contradicts objective" in verify(forged).reason
+
+
 KNOWN = {"max": 4.0, "l1": 10.0, "l3": 100.0 ** (1 / 3), "spectral": 5.0, "l1+max": 4.0}
 
 
