@@ -1,7 +1,6 @@
 """The Hydra entry point: compose, check, run, record."""
 
 import os
-import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -82,9 +81,6 @@ def main() -> None:
 def _entry() -> None:
     """Run the command with the options of the plug-ins that it names."""
     words = sys.argv[1:]
-    for word in words:
-        if flagged := re.match(r"--(\w+\.[\w.]+=.*)", word):
-            raise ConfigError(f"{word}: must be without --, as in {flagged[1]}")
     line = CommandLine(words)
     if extensions := line.extensions:
         use_extensions(extensions)

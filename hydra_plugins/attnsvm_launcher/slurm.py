@@ -3,14 +3,12 @@
 submitit waits for the result file of a job, or for its end according to `sacct`; without accounting
 it waits for a killed job forever. Here the queue is asked: a job is over when it has left it. A
 result file alone does not tell: a job that was requeued has one from its first start. The result of
-a job is read from its record on disk: nothing is unpickled. A cell that is in the queue already,
-submitted by another driver, is not submitted again: its job is followed. The name of a job tells
-its cells: they are noted under it before the job is submitted, so no kill of a driver hides them.
+a job is read from its record on disk: nothing is unpickled. The jobs of a sweep have one name: if
+another driver has submitted some, they are followed, and what they leave is submitted then.
 """
 
 import getpass
 import hashlib
-import json
 import logging
 import re
 import subprocess
@@ -23,13 +21,11 @@ from typing import Any
 from hydra.core.singleton import Singleton
 from hydra.core.utils import JobReturn, JobStatus, filter_overrides
 from hydra.errors import HydraException
-from omegaconf import DictConfig
 
 from attnsvm.config import ConfigError
 from attnsvm.config.compose import validated
 from attnsvm.config.identity import run_name
-from attnsvm.record import CorruptRecordError, locked, read_json, write_json
-from hydra_plugins.attnsvm_sweeper._cells import Cells, overrides_of
+from attnsvm.record import locked, run_state
 
 try:
     from hydra_plugins.hydra_submitit_launcher.submitit_launcher import SlurmLauncher
@@ -38,11 +34,11 @@ except ImportError:  # without the extra `slurm` this launcher does not exist
 
 log = logging.getLogger(__name__)
 
-Job = tuple[int, Cells]
-"""Number of a job; and its cells."""
+Job = tuple[int, Sequence[str]]
+"""Number and overrides of a job."""
 
-NOTES = ".submitit"
-"""The folder in that of the sweep with the logs of the jobs, and notes of the cells they run."""
+LOGS = ".submitit"
+"""The folder in that of the sweep with the logs of the jobs."""
 
 SUBMISSION_S = 120.0
 """Seconds to wait for another driver that is submitting jobs of the same sweep."""
@@ -62,17 +58,8 @@ class Slurm(SlurmLauncher):  # type: ignore[misc]
 
         ConfigError, with SLURM's message, if the cluster can never run the jobs.
         """
-        executor, compose = self._executor(), self.hydra_context.config_loader.load_sweep_config
-        # jobs of several cells are our own sweeper's
-        self.packs: dict[int, Job] = getattr(self.task_function, "packs", {})
-        jobs = list[Job]()
-        for number, overrides in enumerate(job_overrides, start=initial_job_idx):
-            cell = list(overrides)
-            cells = (
-                self.packs[number][1] if self.packs else _named(compose(self.config, cell), cell)
-            )
-            jobs.append((number, cells))
-        waiting = set[str]()
+        executor, jobs = self._executor(), list(enumerate(job_overrides, start=initial_job_idx))
+        self.follows, waiting = False, set[str]()
         try:
             limit = _answer("scontrol", "show", "config").stdout
             match = re.search(r"MaxArraySize\s*=\s*(\d+)", limit)
@@ -86,52 +73,49 @@ class Slurm(SlurmLauncher):  # type: ignore[misc]
             raise
         return [JobReturn(overrides=job, status=JobStatus.COMPLETED) for job in job_overrides]
 
-    def _submitted(self, executor: Any, chunk: list[Job], waiting: set[str]) -> bool:
-        """Submit the cells of an array of jobs that no job in the queue is to run.
+    def _submitted(self, executor: Any, jobs: list[Job], waiting: set[str]) -> bool:
+        """Submit an array of jobs, if no other driver's are in the queue and SLURM takes it.
 
-        The names of all jobs of these cells are added to `waiting`. Return whether SLURM took them;
-        else it may when the jobs in `waiting` are over.
+        Return whether it was; else it may be when the jobs in `waiting`, by their names, are over.
         """
-        notes = Path(self.config.hydra.sweep.dir) / NOTES
-        notes.mkdir(parents=True, exist_ok=True)
-        with locked(notes, SUBMISSION_S):
-            others = noted(notes, answered_queue())
-            for name in sorted(
-                {others[cell] for _, cells in chunk for cell in cells.keys() & others.keys()}
-            ):
-                log.info("SLURM job %s was submitted by another driver: following it", name)
-                waiting.add(name)
-            of_jobs = (
-                (n, {c: of for c, of in cells.items() if c not in others}) for n, cells in chunk
-            )
-            jobs = [(number, left) for number, left in of_jobs if left]
-            if jobs:
-                try:
-                    name = note(notes, self.params["name"], [list(cells) for _, cells in jobs])
-                    executor.update_parameters(name=name)
-                    waiting |= self._map(executor, jobs)
-                except Exception as error:
-                    if not waiting:
-                        raise ConfigError(f"hydra.launcher: SLURM rejects it: {error}") from error
-                    log.warning("SLURM takes no more jobs now (%s): waiting for others", error)
-                    return False
+        folder = Path(self.config.hydra.sweep.dir)
+        name = f"{self.params['name']}-{hashlib.sha256(bytes(folder.resolve())).hexdigest()[:12]}"
+        (folder / LOGS).mkdir(parents=True, exist_ok=True)
+        with locked(folder / LOGS, SUBMISSION_S):
+            others = {job for job, (*_, of) in answered_queue().items() if of == name} - waiting
+            for job in sorted(others):
+                log.info("SLURM job %s was submitted by another driver: following it", job)
+            self.follows |= bool(others)
+            waiting |= others
+            if others:
+                return False
+            left = [job for job in jobs if not (self.follows and self._is_done(folder, *job))]
+            try:
+                executor.update_parameters(name=name)
+                waiting |= self._map(executor, left) if left else set()
+            except Exception as error:
+                if not waiting:
+                    raise ConfigError(f"hydra.launcher: SLURM rejects it: {error}") from error
+                log.warning("SLURM takes no more jobs now (%s): waiting for others", error)
+                return False
         return True
+
+    def _is_done(self, folder: Path, number: int, overrides: Sequence[str]) -> bool:
+        """Whether all cells of a job are on record."""
+        cells = getattr(self.task_function, "packs", {}).get(number, (0, ()))[1]  # of our sweeper
+        if not cells:
+            compose = self.hydra_context.config_loader.load_sweep_config
+            cells = [run_name(validated(compose(self.config, list(overrides))))]
+        return all(run_state(folder / cell, verify=False).state == "done" for cell in cells)
 
     def _map(self, executor: Any, jobs: list[Job]) -> set[str]:
         """Submit an array of jobs and return their names in the queue."""
-        arguments = []
-        for number, cells in jobs:
-            overrides = next(iter(cells.values()))
-            if self.packs:
-                self.packs[number] = self.packs[number][0], cells
-                overrides = overrides_of(cells)
-            id_, state = f"job_id_for_{number}", Singleton.get_state()
-            arguments.append((overrides, "hydra.sweep.dir", number, id_, state))
+        state = Singleton.get_state()
+        arguments = [(words, "hydra.sweep.dir", n, f"job_id_for_{n}", state) for n, words in jobs]
         submitted = executor.map_array(self, *zip(*arguments, strict=True))
         names = [str(job.job_id) for job in submitted]
-        for name, (_, cells) in zip(names, jobs, strict=True):
-            cell = " ".join(filter_overrides(next(iter(cells.values()))))
-            log.info("SLURM job %s, %d runs: %s", name, len(cells), cell)
+        for name, (_, words) in zip(names, jobs, strict=True):
+            log.info("SLURM job %s: %s", name, " ".join(filter_overrides(words)))
         return set(names)
 
     def _executor(self) -> Any:
@@ -162,11 +146,6 @@ class Slurm(SlurmLauncher):  # type: ignore[misc]
             **{name if name in shared else f"slurm_{name}": v for name, v in params.items()}
         )
         return executor
-
-
-def _named(composed: DictConfig, cell: list[str]) -> Cells:
-    """Return a cell by the name of its run."""
-    return {run_name(validated(composed)): cell}
 
 
 def _answer(*command: str, timeout: int | None = None) -> subprocess.CompletedProcess[str]:
@@ -204,31 +183,6 @@ def answered_queue() -> Queue:
             return in_queue
         time.sleep(ASK_S[0])
     raise HydraException("squeue does not answer: nothing is submitted; run the command again")
-
-
-def note(folder: Path, prefix: str, jobs: list[list[str]]) -> str:
-    """Write down the cells of each job of an array; return the name to submit it by.
-
-    The name begins with `prefix` and tells the sweep and the cells.
-    """
-    text = json.dumps([str(folder.resolve()), jobs])
-    name = f"{prefix}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
-    write_json(folder / f"{name}.json", {"jobs": jobs})
-    return name
-
-
-def noted(folder: Path, in_queue: Queue) -> dict[str, str]:
-    """Return cell -> job of the cells that jobs in the queue are to run."""
-    job_of = dict[str, str]()
-    for job, (*_, name) in sorted(in_queue.items()):
-        try:
-            cells = read_json(folder / f"{name}.json")["jobs"][int(job.partition("_")[2] or 0)]
-            job_of |= {str(cell): job for cell in cells}
-        except (FileNotFoundError, NotADirectoryError):
-            continue  # a job of another sweep
-        except (CorruptRecordError, OSError, LookupError, TypeError, ValueError) as error:
-            log.warning("a note of submitted jobs cannot be read: %s", error)
-    return job_of
 
 
 def wait(waiting: set[str], folder: Path) -> None:

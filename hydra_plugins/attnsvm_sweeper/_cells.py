@@ -165,7 +165,8 @@ class Task:
             self.packs[number] = first, dict(all_cells[first : first + self.size])
         jobs = range(-(-len(cells) // self.size))
         log.info("%d runs in %d jobs", len(cells), len(jobs))
-        return [overrides_of(self.packs[number][1]) for number in jobs]
+        firsts = (next(iter(self.packs[number][1].values())) for number in jobs)
+        return [[*words, "hydra.job.chdir=false"] for words in firsts]  # it is up to its cells
 
     def __call__(self, composed: DictConfig) -> Any:
         """Run the cell, or the cells of the job one after the other until one is interrupted."""
@@ -202,8 +203,3 @@ class Task:
         except Exception as error:
             log.error("job %s: %s", cell, error)
             return "failed"
-
-
-def overrides_of(pack: Cells) -> list[str]:
-    """Return the overrides of a job of these cells."""
-    return [*next(iter(pack.values())), "hydra.job.chdir=false"]  # the folder is up to its cells

@@ -9,7 +9,6 @@ import pytest
 from omegaconf import OmegaConf
 
 from attnsvm.record.state import TABLES
-from hydra_plugins.attnsvm_launcher.slurm import note, noted
 from tests.command import SMALL, begun, ran, until, with_callback
 from tests.faults import run_states
 
@@ -61,15 +60,3 @@ def test_a_signal_ends_the_job_and_the_command_resumes(tmp_path):
     shorter = ["-m", *LONG, "optimizer.steps=10,20", "hydra.sweeper.cells_per_job=2"]
     resumed = ran(*shorter, "hydra.sweep.dir=in_a_cell", cwd=tmp_path)
     assert "2 runs: 1 done, 1 missing" in resumed.stdout
-
-
-def test_a_note_tells_who_runs_which_cells_and_an_odd_one_hides_no_other(tmp_path, caplog):
-    first = note(tmp_path, "mine", [["a", "b"], ["c"]])
-    second = note(tmp_path, "mine", [["d"]])
-    (tmp_path / "torn.json").write_text("{")
-    os.mkfifo(tmp_path / "pipe.json")
-    jobs = {"7_0": first, "7_1": first, "9": second, "8": "no note", "6": "torn", "5": "pipe"}
-    queued = {job: ("RUNNING", "None", name) for job, name in jobs.items()}
-    assert noted(tmp_path, queued) == {"a": "7_0", "b": "7_0", "c": "7_1", "d": "9"}
-    assert noted(tmp_path, {"7_7": queued["7_0"]}) == {}
-    assert len(caplog.records) == 3
