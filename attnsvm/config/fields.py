@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
-import numbers
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -42,11 +41,12 @@ class Range:
 
     def holds(self, value: Any) -> bool:
         """Whether `value` is a finite number in the range."""
-        kind: Any = numbers.Integral if self.whole else numbers.Real
-        if isinstance(value, bool) or not isinstance(value, kind) or not math.isfinite(value):
+        kind: Any = int if self.whole else int | float
+        if isinstance(value, bool) or not isinstance(value, kind):
             return False
         above = value > self.low if self.open else value >= self.low
-        return bool(above and (value < self.high if self.below else value <= self.high))
+        below = value < self.high if self.below else value <= self.high
+        return above and below and math.isfinite(value)
 
     def __str__(self) -> str:
         sides = ((self.low, ">" if self.open else ">="), (self.high, "<" if self.below else "<="))
