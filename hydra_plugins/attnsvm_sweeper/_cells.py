@@ -74,8 +74,11 @@ class CellComposer:
             first = self._loader.load_sweep_config(master, list(options))
             self._composed[options] = pickle.dumps(first)
         config: DictConfig = pickle.loads(self._composed[options])  # noqa: S301
-        for override in values:
-            OmegaConf.update(config, override.key_or_group, override.value(), merge=True)
+        try:
+            for override in values:
+                OmegaConf.update(config, override.key_or_group, override.value(), merge=True)
+        except OmegaConfBaseException:  # an option after all, as probe=[rank], or an error
+            return self._loader.load_sweep_config(master, cell)
         names = config.hydra.job.config.override_dirname
         kept = [word for word in cell if word.partition("=")[0] not in names.exclude_keys]
         dirname = names.item_sep.join(sorted(kept)).replace("=", names.kv_sep)
