@@ -39,10 +39,13 @@ RULES = VALUES["parameterization"]
 def label(axes: CellAxes, cell: Mapping[str, Any]) -> str:
     """Return the name of a cell in a figure: `$d=4$, exact`.
 
-    Without the fields that its optimizer does not have; as a user types it if nothing is left.
+    Without the fields that its optimizer does not have, and values that go without saying unless
+    nothing else is left.
     """
     parts = (_part(axes, name, value, "optimizer" in cell) for name, value in cell.items())
-    return ", ".join(filter(None, parts)) or plain(axes.label(cell))
+    return ", ".join(filter(None, parts)) or ", ".join(
+        _typed(axes, name, value) for name, value in cell.items()
+    )
 
 
 def values(axes: CellAxes, cell: Mapping[str, Any]) -> str:
@@ -60,10 +63,13 @@ def _part(axes: CellAxes, name: str, value: Any, of_optimizer: bool) -> str:
     missing = value is None or value != value
     if missing and of_optimizer and name.startswith("optimizer."):
         return ""
+    words = {} if missing else VALUES.get(word(name), {})
+    return words[value] if value in words else _typed(axes, name, value)
+
+
+def _typed(axes: CellAxes, name: str, value: Any) -> str:
     shown, name = number(value, axes.digits.get(name, DIGITS)), word(name)
-    if not missing and value in VALUES.get(name, {}):
-        return VALUES[name][value]
-    if name in SYMBOLS and not missing and not isinstance(value, str):
+    if name in SYMBOLS and value == value and isinstance(value, int | float):
         return f"${SYMBOLS[name]}={shown}$"
     return plain(UNITS[name].format(shown) if name in UNITS else f"{name}={shown}")
 

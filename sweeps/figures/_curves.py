@@ -349,6 +349,19 @@ class TokenCount(Curves):
         )
 
 
+class StepNorm(Curves):
+    """The margin gap of each run in the norm of its steps."""
+
+    def trials(self, frames: LoadedSweep) -> pd.DataFrame:
+        """Return the instances with their `own_margin_gap`."""
+        rows = frames.rows
+        own = [
+            rows[f"{norm}_margin_gap"].where(rows["optimizer.norm"] == norm)
+            for norm in rows["optimizer.norm"].unique()
+        ]
+        return rows.assign(own_margin_gap=pd.concat(own, axis=1).max(axis=1))
+
+
 @dataclass(frozen=True)
 class Types:
     """How training ended: bars over the axis `x`, a panel for each combination of the others."""
