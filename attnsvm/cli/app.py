@@ -113,7 +113,8 @@ def _run_hydra() -> None:
         raise ConfigError(str(refused.__cause__)) from refused.__cause__
     except Exception as error:
         incomplete, reason = close_others(), user_message(error)
-        if incomplete and reason:  # as Optuna's, if no run has a number
+        if incomplete and reason and not isinstance(error, ConfigError):
+            # as Optuna's, if no run has a number
             raise SweepIncompleteError(f"{incomplete}\n{reason}") from error
         raise
     if incomplete := close_others():
