@@ -97,29 +97,42 @@ def feature(p: Any, kinds: LaneArray, j: int) -> Any:
     return p * (kinds[0, j] + 0.5 * kinds[1, j] * p + kink), kinds[0, j] + kinds[1, j] * p + kink
 
 
-class Linear(Head):
+class Projections(Head):
+    """h(o) = sum_j alpha_j p_j + beta_j p_j^2 / 2 + rho_j max(p_j, 0) of projections p = P^T o."""
+
+    @abstractmethod
+    def projections(self, parameters: Parameters) -> tuple[Tensor, Tensor]:
+        """Return P (B, d, k), and alpha, beta and rho, (3, k)."""
+
+    def value(self, o: Tensor, parameters: Parameters) -> Tensor:
+        """Return h(o)."""
+        P, (alpha, beta, rho) = self.projections(parameters)
+        p = _times_matrix(o, P)
+        return (p * (alpha + 0.5 * beta * p) + rho * p.relu()).sum(-1)
+
+    def gradient(self, o: Tensor, parameters: Parameters) -> Tensor:
+        """Return P h'(p)."""
+        P, (alpha, beta, rho) = self.projections(parameters)
+        p = _times_matrix(o, P)
+        return _times_matrix(alpha + beta * p + rho * (p > 0), P.mT)
+
+    def features(self, X: Tensor, parameters: Parameters) -> tuple[Tensor, Tensor]:
+        """Return p of the tokens, and alpha, beta and rho."""
+        P, kinds = self.projections(parameters)
+        return _times_matrix(X, P), kinds
+
+
+class Linear(Projections):
     """h(o) = v^T o with parameters v, shape (B, d), ||v|| = 1."""
 
     def draw(self, generator: Generator, d: int) -> Parameters:
         """Return v, uniform on the unit sphere."""
         return {"v": unit_vector(generator, d)}
 
-    def value(self, o: Tensor, parameters: Parameters) -> Tensor:
-        """Return v^T o."""
-        return _times_vector(o, parameters["v"])
-
-    def gradient(self, o: Tensor, parameters: Parameters) -> Tensor:
-        """Return v."""
+    def projections(self, parameters: Parameters) -> tuple[Tensor, Tensor]:
+        """Return v, itself."""
         v = parameters["v"]
-        return v.reshape(len(v), *[1] * (o.ndim - 2), v.shape[-1]).expand_as(o)
-
-    def features(self, X: Tensor, parameters: Parameters) -> tuple[Tensor, Tensor]:
-        """Return v^T x and the identity."""
-        return self.value(X, parameters).unsqueeze(-1), X.new_tensor([[1.0], [0.0], [0.0]])
-
-    def parameter_gradient(self, o: Tensor, parameters: Parameters, weights: Tensor) -> Parameters:
-        """Return sum_i weights_i o_i."""
-        return {"v": torch.bmm(o.flatten(1, -2).mT, weights.flatten(1)[..., None]).squeeze(-1)}
+        return v.unsqueeze(-1), v.new_tensor([[1.0], [0.0], [0.0]])
 
 
 class Joint(Linear):
@@ -205,7 +218,7 @@ class Vocabulary(Head):
         return {"C": C.expand(*y.shape[:-1], *C.shape), "y": y.double()}
 
 
-class Relu(Head):
+class Relu(Projections):
     """h(o) = 1^T relu(V^T o) with parameters V, shape (B, d, d), ||V||_F = 1: a two-layer MLP."""
 
     LABELS_FIRST: ClassVar[bool] = False
@@ -215,19 +228,10 @@ class Relu(Head):
         V = torch.randn(d, d, generator=generator, dtype=torch.float32)
         return {"V": (V / V.norm()).double()}
 
-    def value(self, o: Tensor, parameters: Parameters) -> Tensor:
-        """Return 1^T relu(V^T o)."""
-        return _times_matrix(o, parameters["V"]).relu().sum(-1)
-
-    def gradient(self, o: Tensor, parameters: Parameters) -> Tensor:
-        """Return V 1[V^T o > 0]."""
+    def projections(self, parameters: Parameters) -> tuple[Tensor, Tensor]:
+        """Return V, the positive parts."""
         V = parameters["V"]
-        return _times_matrix((_times_matrix(o, V) > 0).to(o.dtype), V.mT)
-
-    def features(self, X: Tensor, parameters: Parameters) -> tuple[Tensor, Tensor]:
-        """Return V^T x with its positive parts."""
-        F = _times_matrix(X, parameters["V"])
-        return F, X.new_tensor([[0.0], [0.0], [1.0]]).repeat(1, F.shape[-1])
+        return V, V.new_tensor([[0.0], [0.0], [1.0]]).expand(3, V.shape[-1])
 
 
 class Quadratic(Linear):
@@ -240,20 +244,14 @@ class Quadratic(Linear):
         super().__init__()
         self.lam = lam
 
-    def value(self, o: Tensor, parameters: Parameters) -> Tensor:
-        """Return v^T o - lambda ||o||^2."""
-        return super().value(o, parameters) - self.lam * o.square().sum(-1)
-
-    def gradient(self, o: Tensor, parameters: Parameters) -> Tensor:
-        """Return v - 2 lambda o."""
-        return super().gradient(o, parameters) - 2 * self.lam * o
-
-    def features(self, X: Tensor, parameters: Parameters) -> tuple[Tensor, Tensor]:
-        """Return v^T x with the identity, and x with -lambda p^2."""
-        F = torch.cat([_times_vector(X, parameters["v"]).unsqueeze(-1), X], -1)
-        kinds = X.new_zeros(3, F.shape[-1])
+    def projections(self, parameters: Parameters) -> tuple[Tensor, Tensor]:
+        """Return v, itself, and the entries, of which -lambda p^2."""
+        v = parameters["v"]
+        unit = torch.eye(v.shape[-1], dtype=v.dtype, device=v.device).expand(len(v), -1, -1)
+        P = torch.cat([v.unsqueeze(-1), unit], -1)
+        kinds = v.new_zeros(3, P.shape[-1])
         kinds[0, 0], kinds[1, 1:] = 1.0, -2 * self.lam
-        return F, kinds
+        return P, kinds
 
 
 _global_draws = Lock()
@@ -306,11 +304,6 @@ def unit_vector(generator: Generator, *shape: int) -> Tensor:
     """Return a draw uniform on the unit sphere along the last axis; float64, of float32 numbers."""
     v = torch.randn(shape, generator=generator, dtype=torch.float32)
     return (v / v.norm(dim=-1, keepdim=True)).double()
-
-
-def _times_vector(o: Tensor, v: Tensor) -> Tensor:
-    """Return v^T o, shape (B, ...), of o (B, ..., d) and v (B, d)."""
-    return torch.bmm(o.reshape(len(o), -1, o.shape[-1]), v.unsqueeze(-1)).reshape(o.shape[:-1])
 
 
 def _times_matrix(o: Tensor, V: Tensor) -> Tensor:

@@ -51,18 +51,16 @@ def check_config(schema: type, **fields: Any) -> None:
         Values that are not the defaults.
     """
     config = schema(**fields)
-    text = OmegaConf.to_yaml(OmegaConf.structured(config))
-    read = OmegaConf.to_object(
-        OmegaConf.merge(OmegaConf.structured(schema), OmegaConf.create(text))
-    )
-    _require(read == config, f"{schema.__name__}: is {read} after YAML, was {config}")
+    written = OmegaConf.create(OmegaConf.to_yaml(OmegaConf.structured(config)))
+    read = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(schema), written))
+    assert read == config, f"{schema.__name__}: is {read} after YAML, was {config}"
     group = next(name for name, options in ALL_GROUPS.items() if issubclass(schema, options.base))
     option = instantiate(config, group, [package_of(config._target_)])
     for f in dataclasses.fields(schema):
         if f.name != "_target_":
             kept, value = getattr(option, f.name, None), getattr(config, f.name)
-            same = list(kept) == value if isinstance(value, list) and kept else kept == value
-            _require(same, f"{type(option).__name__}.{f.name}: is {kept}, must be {value}")
+            kept = list(kept) if isinstance(value, list) and kept else kept
+            assert kept == value, f"{type(option).__name__}.{f.name}: is {kept}, must be {value}"
 
 
 def check_head(head: Head, d: int = 5) -> None:
@@ -70,21 +68,19 @@ def check_head(head: Head, d: int = 5) -> None:
     with _no_global_draws("draw"):
         drawn = [head.draw(Generator().manual_seed(seed), d) for seed in (0, 1, 2, 3, 3)]
     for name, p in drawn[3].items():
-        _require(p.dtype == torch.float64, f"draw: {name} is {p.dtype}, must be float64")
-        _require(p.equal(drawn[4][name]), f"draw: {name} is another one with the same generator")
+        assert p.dtype == torch.float64, f"draw: {name} is {p.dtype}, must be float64"
+        assert p.equal(drawn[4][name]), f"draw: {name} is another one with the same generator"
     parameters = {name: torch.stack([p[name] for p in drawn[:4]]) for name in drawn[0]}
     o, weights = _random(4, 3, d), _random(4, 3)
     for points in (o[:, 0], o, o[:, :, None].expand(4, 3, 2, d)):
-        value, slope = head.value(points, parameters), head.gradient(points, parameters)
-        _require(value.shape == points.shape[:-1], f"value: shape {tuple(value.shape)}")
-        _require(value.dtype == torch.float64, f"value: {value.dtype}, must be float64")
-        _require(slope.shape == points.shape, f"gradient: shape {tuple(slope.shape)}")
+        value = head.value(points, parameters)
+        assert value.shape == points.shape[:-1], f"value: shape {tuple(value.shape)}"
         for b in range(4):
             alone = {name: p[b : b + 1] for name, p in parameters.items()}
             value_alone = head.value(points[b : b + 1], alone)[0]
             _close(value_alone, value[b], SAME, "value: depends on the batch")
-    slope = Head.gradient(head, o, parameters)
-    _close(head.gradient(o, parameters), slope, SLOPE, "gradient: differs from autograd")
+        slope = Head.gradient(head, points, parameters)
+        _close(head.gradient(points, parameters), slope, SLOPE, "gradient: differs from autograd")
     trained = head.parameter_gradient(o, parameters, weights)
     for name, p in Head.parameter_gradient(head, o, parameters, weights).items():
         _close(trained[name], p, SLOPE, f"parameter_gradient of {name}: differs from autograd")
@@ -96,7 +92,7 @@ def check_head(head: Head, d: int = 5) -> None:
     elsewhere = {name: p.to("meta") for name, p in parameters.items()}
     for method in (head.value, head.gradient):
         device = method(o.to("meta"), elsewhere).device
-        _require(device.type == "meta", f"{method.__name__}: on {device}, must be on its input's")
+        assert device.type == "meta", f"{method.__name__}: on {device}, must be on its input's"
 
 
 def check_data(data: Data, head: Head | None = None, model: Model | None = None) -> None:
@@ -104,7 +100,7 @@ def check_data(data: Data, head: Head | None = None, model: Model | None = None)
     options = head or Linear(), model or CrossAttention()
     with _no_global_draws("sample"):
         batch = data.sample(*options, 4, 7)
-    _require(batch.seeds.tolist() == [7, 8, 9, 10][: batch.B], f"sample: seeds {batch.seeds}")
+    assert batch.seeds.tolist() == [7, 8, 9, 10][: batch.B], f"sample: seeds {batch.seeds}"
     if data.sample(*options, 1, 7).B == batch.B:  # whatever number is requested
         return
     for b in range(batch.B):
@@ -112,28 +108,27 @@ def check_data(data: Data, head: Head | None = None, model: Model | None = None)
         _same_instance(alone, batch, b, "sample")
         for name, p in alone.head_parameters.items():
             same = p[0].equal(batch.head_parameters[name][b])
-            _require(same, f"sample: {name} of seed {7 + b} depends on the other instances")
+            assert same, f"sample: {name} of seed {7 + b} depends on the other instances"
 
 
 def check_model(model: Model, n: int = 3, T: int = 4, d: int = 5) -> None:
     """Check shapes, that no masked token becomes admissible, and batches."""
     shape = (2, *model.label_shape(n, T))
-    X, Z, Y = _random(2, n, T, d), _random(2, n, d, seed=1), _random(*shape, seed=2).sign()
+    arrays = _random(2, n, T, d), _random(2, n, d, seed=1), _random(*shape, seed=2).sign()
     mask = torch.ones(2, n, T, dtype=torch.bool)
     mask[:, 0, -1] = False
     for allowed in (None, mask):
-        samples = model.expand(X, Z, Y, allowed)
+        samples = model.expand(*arrays, allowed)
         B, N, tokens, width = samples.X.shape
-        shapes = (tuple(samples.Z.shape), tuple(samples.Y.shape), tuple(samples.mask.shape))
-        must = ((B, N, width), (B, N), (B, N, tokens))
-        _require(shapes == must, f"expand: shapes of Z, Y, mask are {shapes}, must be {must}")
-        _require(samples.mask.dtype == torch.bool, f"expand: mask is {samples.mask.dtype}")
-        _require(bool(samples.mask.any(-1).all()), "expand: a sample without admissible token")
-        alone = model.expand(X[1:], Z[1:], Y[1:], None if allowed is None else allowed[1:])
+        for name, must in (("Z", (B, N, width)), ("Y", (B, N)), ("mask", (B, N, tokens))):
+            got = tuple(getattr(samples, name).shape)
+            assert got == must, f"expand: {name} has shape {got}, must be {must}"
+        assert samples.mask.dtype == torch.bool, f"expand: mask is {samples.mask.dtype}"
+        assert samples.mask.any(-1).all(), "expand: a sample without admissible token"
+        alone = model.expand(*(V if V is None else V[1:] for V in (*arrays, allowed)))
         _same_instance(alone, samples, 1, "expand")
-    hidden = X[0, 0, -1]
-    seen = (samples.X[0] == hidden).all(-1) & samples.mask[0]
-    _require(not seen.any(), "expand: a masked token is admissible")
+    seen = (samples.X[0] == arrays[0][0, 0, -1]).all(-1) & samples.mask[0]
+    assert not seen.any(), "expand: a masked token is admissible"
 
 
 def check_parameterization(rule: Parameterization, d: int = 5) -> None:
@@ -141,17 +136,16 @@ def check_parameterization(rule: Parameterization, d: int = 5) -> None:
     seeds = torch.arange(4)
     start = rule.init("uniform", 1.0, seeds, d)
     shapes = tuple(tuple(V.shape[1:]) for V in start)
-    _require(shapes == rule.shapes(d), f"init: shapes {shapes}, must be {rule.shapes(d)}")
+    assert shapes == rule.shapes(d), f"init: shapes {shapes}, must be {rule.shapes(d)}"
     weights, Z, P = rule.combine(start), _random(4, 3, d), _random(4, 3, d, seed=1)
-    _require(weights.shape == (4, d, d), f"combine: shape {tuple(weights.shape)}")
+    assert weights.shape == (4, d, d), f"combine: shape {tuple(weights.shape)}"
     _close(rule.query(start, Z), Z @ weights.mT, SAME, "query: is not W z")
-    zero = rule.combine(rule.init("zero", 1.0, seeds, d))
-    _require(not zero.any(), "zero: W is not 0")
+    assert not rule.combine(rule.init("zero", 1.0, seeds, d)).any(), "zero: W is not 0"
     slopes = _slopes(lambda *variables: P * (Z @ rule.combine(variables).mT), *start)
     for name, V, slope in zip(rule.NAMES, rule.pullback(start, P, Z), slopes, strict=True):
         _close(V, slope, SLOPE, f"pullback of {name}: differs from autograd")
-    rank = int(torch.linalg.matrix_rank(weights).max())
-    _require(rank <= rule.max_rank(d), f"max_rank: {rule.max_rank(d)}, but W has rank {rank}")
+    rank = torch.linalg.matrix_rank(weights).max()
+    assert rank <= rule.max_rank(d), f"max_rank: {rule.max_rank(d)}, but W has rank {rank}"
     alone = rule.init("uniform", 1.0, seeds[2:3], d)
     _close(rule.combine(alone)[0], weights[2], SAME, "init: depends on the other instances")
 
@@ -160,13 +154,13 @@ def check_loss(loss: Loss) -> None:
     """Check that the loss decreases if it says so, its slopes, and large margins."""
     u = torch.linspace(-4, 4, 33, dtype=torch.float64) + (5 if loss.POSITIVE else 0)
     value, (slope,) = loss.value(u), _slopes(loss.value, u)
-    _require(not loss.DECREASING or bool((value.diff() < 0).all()), "value: must decrease")
+    assert not loss.DECREASING or (value.diff() < 0).all(), "value: must decrease"
     _close(loss.derivative(u), slope, SLOPE, "derivative: differs from autograd")
     for margins in (u, 1e3 * u):
         factor, exponent = loss.slope(margins)
         inside = (factor >= 0.5) & (factor <= 1) if loss.DECREASING else factor.isfinite()
-        _require(bool(inside.all()), "slope: its factor must be >= 1/2 and <= 1, or finite")
-        _require(bool(exponent.isfinite().all()), "slope: its exponent must be finite")
+        assert inside.all(), "slope: its factor must be >= 1/2 and <= 1, or finite"
+        assert exponent.isfinite().all(), "slope: its exponent must be finite"
     factor, exponent = loss.slope(u)
     _close(-factor * exponent.exp(), slope, SLOPE, "slope: a e^c differs from autograd")
     for delta in (0.0, 1e-3, 0.5):
@@ -176,29 +170,33 @@ def check_loss(loss: Loss) -> None:
         message = f"excess_slope at {delta:g}: a e^c differs"
         _close(factor * exponent.exp(), expected, SLOPE, message)
         for part in loss.excess_slope(1e3 * u, 1e3 * shift):
-            _require(bool(part.isfinite().all()), "excess_slope: must be finite at large margins")
+            assert part.isfinite().all(), "excess_slope: must be finite at large margins"
 
 
 def check_optimizer(optimizer: Optimizer) -> None:
     """Check snapshots, that instances do not depend on each other, and that the risk falls.
 
-    Both W and (K, Q) are trained, on 4 instances with the linear head and the logistic loss.
+    Both W and (K, Q) are trained, on 4 instances with the linear head and the logistic loss; the
+    compiled loop, where it has the optimizer, against that of torch.
     """
     batch = sample("sphere", n=2, T=3, d=4, trials=4)
     grid = optimizer.grid()
-    _require(grid[0] == 0 and sorted(set(grid)) == grid, f"grid: {grid}, must increase from 0")
+    assert grid[0] == 0, f"grid: {grid}, must begin with 0"
+    assert sorted(set(grid)) == grid, f"grid: {grid}, must increase"
     for rule in (W(), KQ()):
-        path = train(batch, rule, optimizer, compiled=False)
+        path, again, compiled = (
+            train(batch, rule, optimizer, compiled=c) for c in (False, False, True)
+        )
         start = rule.combine(rule.init(optimizer.init, optimizer.init_scale, batch.seeds, batch.d))
         _close(path.snapshots[:, 0], start, SAME, "run: its first snapshot is not the start")
-        again = train(batch, rule, optimizer, compiled=False)
-        _require(bool(path.W.isfinite().all()), "run: weights are not finite")
-        _require(again.W.equal(path.W), "run: a second training gives other weights")
+        assert path.W.isfinite().all(), "run: weights are not finite"
+        assert again.W.equal(path.W), "run: a second training gives other weights"
+        _close(compiled.W, path.W, 1e-9, "run: the compiled loop gives other weights")
         for b in range(batch.B):
             alone = train(batch[b], rule, optimizer, compiled=False)
             _close(alone.W[0], path.W[b], 1e-9, "run: depends on the other instances")
         fell = (path.loss[:, -1] < path.loss[:, 0]).all()
-        _require(len(grid) == 1 or bool(fell), "run: the risk does not fall")
+        assert len(grid) == 1 or fell, "run: the risk does not fall"
 
 
 def check_probe(probe: Probe, quantities: Iterable[str] | type[ProbeConfig], d: int = 5) -> None:
@@ -214,23 +212,25 @@ def check_probe(probe: Probe, quantities: Iterable[str] | type[ProbeConfig], d: 
         Dimension of the weights.
     """
     declared = quantities.QUANTITIES if isinstance(quantities, type) else dict.fromkeys(quantities)
-    _require(bool(declared), "QUANTITIES: must not be empty")
+    assert declared, "QUANTITIES: must not be empty"
     probe.check(d)
     state = _snapshot(d)
+
+    def compare(state: Snapshot, at: list[int], message: str) -> None:
+        for name, value in measured(probe, declared, state).items():
+            _close(value[-len(at) :], values[name][at], SAME, f"{name}: {message}")
+
     values = measured(probe, declared, state)
-    for b in range(state.batch.B):
-        for name, value in measured(probe, declared, _alone(state, b)).items():
-            _close(value[0], values[name][b], SAME, f"{name}: depends on the other instances")
+    for b in range(4):
+        compare(_alone(state, b), [b], "depends on the other instances")
     W = state.W.clone()
-    W[1] = torch.nan
-    for name, value in measured(probe, declared, dataclasses.replace(state, W=W)).items():
-        rest = torch.arange(len(W)) != 1
-        _close(value[rest], values[name][rest], SAME, f"{name}: a diverged instance changes others")
+    W[0] = torch.nan
+    compare(dataclasses.replace(state, W=W), [1, 2, 3], "a diverged instance changes others")
     measured(probe, declared, dataclasses.replace(state, W=torch.zeros_like(W)))
     for name, quantity in declared.items():
         if quantity is not None and quantity.allowed is not None:
             inside = all(quantity.allowed.holds(v) for v in values[name].tolist() if v == v)
-            _require(inside, f"{name}: {values[name].tolist()}, must be {quantity.allowed}")
+            assert inside, f"{name}: {values[name].tolist()}, must be {quantity.allowed}"
 
 
 def _snapshot(d: int) -> Snapshot:
@@ -253,7 +253,7 @@ def _same_instance(alone: Any, batch: Any, b: int, what: str) -> None:
     """Check that instance b of a batch is the one that was made alone."""
     for name in ("X", "Z", "Y", "mask"):
         same = getattr(alone, name)[0].equal(getattr(batch, name)[b])
-        _require(same, f"{what}: {name} depends on the other instances")
+        assert same, f"{what}: {name} depends on the other instances"
 
 
 def _random(*shape: int, seed: int = 0) -> Tensor:
@@ -264,8 +264,7 @@ def _random(*shape: int, seed: int = 0) -> Tensor:
 def _no_global_draws(method: str) -> Iterator[None]:
     before = torch.random.get_rng_state()
     yield
-    same = torch.random.get_rng_state().equal(before)
-    _require(same, f"{method}: uses the global random numbers")
+    assert torch.random.get_rng_state().equal(before), f"{method}: uses the global random numbers"
 
 
 def _slopes(value: Callable[..., Tensor], *at: Tensor) -> tuple[Tensor, ...]:
@@ -276,13 +275,8 @@ def _slopes(value: Callable[..., Tensor], *at: Tensor) -> tuple[Tensor, ...]:
 
 
 def _close(value: Tensor, expected: Tensor, relative: float, message: str) -> None:
-    size = max([1.0, *expected.abs().nan_to_num(0.0).flatten().tolist()])
-    atol, explained = relative * size, lambda reason: f"{message}. {reason}"
+    atol = relative * max([1.0, *expected.abs().nan_to_num(0.0).flatten().tolist()])
+    explained: Any = lambda reason: f"{message}. {reason}"  # noqa: E731
     torch.testing.assert_close(
         value, expected, rtol=relative, atol=atol, equal_nan=True, msg=explained
     )
-
-
-def _require(holds: bool, message: str) -> None:
-    if not holds:
-        raise AssertionError(message)

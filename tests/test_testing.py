@@ -98,7 +98,6 @@ TWINS = {
     "global random numbers": lambda: check_twin(
         draw=lambda p, generator, d: {"v": torch.randn(d).double()}
     ),
-    "must be float64": lambda: check_twin(draw=lambda p, *_: {"v": p["v"].float()}),
     "features: their sum": lambda: testing.check_head(
         twin(Relu, features=lambda f, *_: (f[0], 2 * f[1]))()
     ),

@@ -161,13 +161,11 @@ class _Cache(FunctionCache):  # type: ignore[misc]
 
 def _sources(module: str) -> str:
     """Return a digest of the modules of compiled code that a module uses, and of their numbers."""
-    names = _modules(module, set())
-    values = [list(vars(sys.modules[name]).values()) for name in sorted(names)]
-    digest = sha256(repr([[v for v in of if isinstance(v, int | float)] for of in values]).encode())
-    files = {Path(str(sys.modules[name].__file__)) for name in names}
-    for file in sorted(files.union(Path(__file__).parent.rglob("*.py"))):
-        digest.update(file.read_bytes())
-    return digest.hexdigest()
+    modules = [sys.modules[name] for name in sorted(_modules(module, set()))]
+    numbers = [v for m in modules for v in vars(m).values() if isinstance(v, int | float)]
+    files = {Path(str(m.__file__)) for m in modules}.union(Path(__file__).parent.rglob("*.py"))
+    content = b"".join(file.read_bytes() for file in sorted(files))
+    return sha256(repr(numbers).encode() + content).hexdigest()
 
 
 def _modules(name: str, seen: set[str]) -> set[str]:
@@ -180,15 +178,17 @@ def _modules(name: str, seen: set[str]) -> set[str]:
     return seen
 
 
-def in_parts(work: Callable[[int, int], Any], count: int, parts: int) -> list[Any]:
-    """Return work(first, end) for each of `parts` parts of range(count), at most one for a core.
+def in_parts(
+    work: Callable[[int, int], Any], count: int, parts: int, threads: int | None = None
+) -> list[Any]:
+    """Return work(first, end) for each of `parts` parts of range(count), at least one.
 
-    They run in threads.
+    They run in so many threads, by default one for each core.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-    parts = max(1, min(cores, count, parts))
+    parts = max(1, min(count, parts))
     ends = [count * k // parts for k in range(parts + 1)]
     if parts == 1:
         return [work(0, count)]
-    with ThreadPoolExecutor(parts) as pool:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    with ThreadPoolExecutor(threads or cores) as pool:
         return list(pool.map(work, ends, ends[1:]))

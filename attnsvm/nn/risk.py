@@ -65,14 +65,6 @@ def log_attention(logits: Tensor) -> Tensor:
     return shifted - shifted.exp().sum(-1, keepdim=True).log()
 
 
-def token_scores(
-    batch: ProblemBatch, forward: Forward, slope: Tensor, parameters: Parameters
-) -> Tensor:
-    """Return g_it = -x_it^T dL/do_i, shape (B, n, T), where dL/df_i is `slope` (B, n)."""
-    slopes = batch.head.token_slopes(batch.X, forward.attended, parameters)
-    return -slope.unsqueeze(-1) * slopes
-
-
 def direct(forward: Forward, g: Tensor, exponent: Tensor) -> tuple[Tensor, Tensor]:
     """Return q as published, shape (B, n, T), and its log-scale, zero for each instance (B,).
 
@@ -182,7 +174,8 @@ class Risk:
         slope = -slope * batch.Y / batch.n  # dL/df_i is slope e^exponent
         if weights is not None:
             slope, exponent = slope * weights, exponent.masked_fill(weights == 0, -torch.inf)
-        g = token_scores(batch, forward, slope * batch.has_query, parameters)
+        slopes = batch.head.token_slopes(batch.X, forward.attended, parameters)
+        g = -(slope * batch.has_query).unsqueeze(-1) * slopes  # -x_it^T dL/do_i
         q, scale = GRADIENTS[how](forward, g, exponent)
         of_logits = g, exponent, q, scale
         weight = q.new_full((), 2 * ridge)
@@ -197,8 +190,8 @@ class Risk:
         scales = (scale,) * len(parts)
         if len(variables) > self.attention_count:
             largest = exponent.amax(-1)
-            slopes = slope * (exponent - largest.unsqueeze(-1)).exp()
-            trained = batch.head.parameter_gradient(forward.attended, parameters, slopes)
+            relative = slope * (exponent - largest.unsqueeze(-1)).exp()
+            trained = batch.head.parameter_gradient(forward.attended, parameters, relative)
             parts += tuple(trained.values())
             scales += (largest,) * len(trained)
         return Gradient(parts, scales, of_logits)

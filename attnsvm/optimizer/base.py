@@ -123,11 +123,13 @@ def broadcast(size: Tensor, V: Tensor) -> Tensor:
 class Direction(NamedTuple):
     """A direction other than the gradient's, for compiled code.
 
-    Its `code`, a, b and c of each of Muon's iterations, factors of K, and of Q or W, and the
-    logarithm of the decay rate of Adam's mean of squares.
+    Its `code`, whether it turns with the gradient if both are rotated, a, b and c of each of Muon's
+    iterations, factors of K, and of Q or W, and the logarithm of the decay rate of Adam's mean of
+    squares.
     """
 
     code: int
+    turns: bool = False
     polynomials: NDArray[np.float64] = np.empty((0, 3))
     factors: tuple[float, float] = (1.0, 1.0)
     log_beta2: float = -math.inf

@@ -74,11 +74,11 @@ class Steepest(FirstOrder, options=schema.SteepestConfig):
 
     def rule(self, risk: Risk) -> Rule | None:
         """Return steps in the norm, None for norms of which compiled code has none."""
-        name = norm_of(self.norm).name
-        code = CODES.get(name)
-        if code is None and name != "frobenius":
+        norm = norm_of(self.norm)
+        code = CODES.get(norm.name)
+        if code is None and not norm.is_hilbert:
             return None
-        direction = None if code is None else Direction(code)
+        direction = None if code is None else Direction(code, norm.rotation_invariant)
         return Rule(direction is None, self.beta, log_of(self.beta), self.nesterov, direction)
 
     def direction(self, M: Tensor) -> Tensor:
@@ -148,7 +148,7 @@ class Muon(Steepest, options=schema.MuonConfig):
         code = SPECTRAL if self.polynomial == "exact" else MUON
         factors = (1.0, *self.factors(risk))
         polynomials = np.array(self.polynomials).reshape(-1, 3)
-        direction = Direction(code, polynomials, (factors[-2], factors[-1]))
+        direction = Direction(code, True, polynomials, (factors[-2], factors[-1]))
         return Rule(False, self.beta, log_of(self.beta), self.nesterov, direction)
 
     def direction(self, M: Tensor) -> Tensor:

@@ -1,6 +1,5 @@
 """Training of a whole batch at once, and of a large one in chunks."""
 
-import dataclasses
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -10,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 import torch
 from torch import Tensor
 
-from attnsvm.config import GROUPS, ConfigError
+from attnsvm.config import ConfigError
 from attnsvm.config.instantiate import named
-from attnsvm.config.names import nearest
 from attnsvm.display.pace import doing, speaking
 from attnsvm.linalg import own_settings
 from attnsvm.loss import Loss
@@ -22,8 +20,7 @@ from attnsvm.optimizer.base import Report
 from attnsvm.optimizer.regularization_path import RegularizationPath
 from attnsvm.parameterization import Parameterization, Variables
 from attnsvm.problem import ProblemBatch
-from attnsvm.training.compiled import run as run_compiled
-from attnsvm.training.compiled import uncompiled
+from attnsvm.training.compiled import CompiledLoop, uncompiled
 from attnsvm.training.start import initial
 from attnsvm.training.trajectory import SnapshotRecorder, Trajectory
 
@@ -109,13 +106,13 @@ def train(
         with reporting(progress, recorder.units) as report:
             if compiled and not uncompiled(risk, stepper):
                 assert isinstance(stepper, FirstOrder)  # as checked in `uncompiled`
-                last = run_compiled(stepper, threads, risk, start, recorder, report)
+                CompiledLoop(risk, stepper, start, recorder).run(stepper, threads, report)
             else:
-                last = stepper.run(risk, start, recorder.take, report)
+                stepper.run(risk, start, recorder.take, report)
         how, ridge = "sphere" if isinstance(stepper, RegularizationPath) else "log_domain", 0.0
         if isinstance(stepper, FirstOrder):
             how, ridge = stepper.gradient, stepper.ridge
-        path = recorder.trajectory(last, how, ridge, threads)
+        path = recorder.trajectory(how, ridge, threads)
         return path if batch.B > 1 else path.take(slice(1))
 
 
@@ -165,12 +162,6 @@ def optimizer_named(optimizer: str | Optimizer, options: dict[str, Any]) -> Opti
         if options:
             raise ConfigError(f"{', '.join(options)}: must be set in the given optimizer itself")
         return optimizer
-    schema = GROUPS["optimizer"].get(optimizer)
-    known = [f.name for f in dataclasses.fields(schema)] if schema else list(options)
-    for name in options.keys() - set(known):
-        arguments = signature(train).parameters.keys() - {"batch", "options"}
-        if (meant := nearest(name, (*known, *sorted(arguments)))) in arguments:
-            raise ConfigError(f"{name}: unknown argument of train; did you mean {meant}?")
     return named("optimizer", optimizer, **options)
 
 

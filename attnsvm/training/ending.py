@@ -1,7 +1,6 @@
 """Tests at the end of a training: rounding noise of the last step, and minima at finite weights."""
 
 import math
-from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
 from typing import Self
 
@@ -9,6 +8,7 @@ import torch
 from torch import Tensor
 
 from attnsvm.linalg import EPS
+from attnsvm.linalg.jit import in_parts
 from attnsvm.nn.risk import Forward, Risk, token_gradient
 from attnsvm.optimizer.base import TINY, broadcast, norm
 from attnsvm.optimizer.lbfgs import minimise
@@ -42,18 +42,17 @@ def ended(
     A large batch is taken in parts, whose temporaries fit the cache, by up to `threads` threads.
     `how` is direct, log_domain or sphere; the others are as for `Ending`.
     """
-    size = max(2, PART // (W[0].numel() + risk.batch.X[0].numel()))
     whole = Ending(risk, variables, W, ridge)
-    firsts = range(0, len(W), size)
-    parts = [whole.take(slice(k, k + size)) for k in firsts] if len(firsts) > 1 else [whole]
+    size = len(W) * (W[0].numel() + risk.batch.X[0].numel())
 
     @torch.no_grad()  # of each thread
-    def of_part(part: Ending) -> tuple[Tensor, Tensor]:
+    def of_part(first: int, end: int) -> tuple[Tensor, Tensor]:
+        part = whole.take(slice(first, end))
         return part.direction_error(how), part.at_finite_optimum()
 
-    with ThreadPoolExecutor(threads) as pool:
-        results = pool.map(of_part, parts) if len(parts) > 1 else map(of_part, parts)
-        error, optimum = zip(*results, strict=True)
+    # parts of one instance would have other last bits
+    parts = in_parts(of_part, len(W), min(size // PART, len(W) // 2), threads)
+    error, optimum = zip(*parts, strict=True)
     return torch.cat(error), torch.cat(optimum)
 
 

@@ -6,7 +6,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import torch
@@ -195,40 +195,35 @@ def _of_instances(
     With `seeds` (N,) they have an axis N in front, and each instance gets the entry of its seed.
     """
     arrays = read_npz("optimizer.init_path", path, ", ".join(names))
-    seeds, asked = arrays.get("seeds"), batch.seeds.tolist()
+    seeds, requested = arrays.get("seeds"), batch.seeds.tolist()
     lead = () if seeds is None else (seeds.size,)
-
-    def refuse(name: str, why: str) -> NoReturn:
-        raise ConfigError(f"optimizer.init_path={path}: {name}: {why}")
-
     for name in names:
-        if name not in arrays or arrays[name].dtype.kind not in "fiu":
-            there = ", ".join(sorted(arrays)) or "nothing"
-            refuse(name, f"must be an array of real numbers in the file, which has {there}")
-        if arrays[name].ndim != axes + len(lead) or arrays[name].shape[: len(lead)] != lead:
-            must = f"{axes} axes, or one more in front for the instances named in seeds (N,)"
-            refuse(name, f"shape {arrays[name].shape}; must be {must}")
+        array = arrays.get(name, np.empty(0, bool))
+        shape = array.ndim == axes + len(lead) and array.shape[: len(lead)] == lead
+        if array.dtype.kind not in "fiu" or not shape:
+            raise ConfigError(
+                f"optimizer.init_path={path}: {name}: {array.dtype}, shape {array.shape}; must be "
+                f"an array of real numbers with {axes} axes, or one more in front for the "
+                "instances named in seeds (N,)"
+            )
     if seeds is None:
         return [arrays[name] for name in names]
     place = {int(seed): k for k, seed in enumerate(seeds.ravel())}
-    if missing := [seed for seed in asked if seed not in place]:
-        refuse("seeds", f"must hold {missing[0]}, an instance")
-    return [arrays[name][[place[seed] for seed in asked]] for name in names]
+    if missing := [seed for seed in requested if seed not in place]:
+        raise ConfigError(f"optimizer.init_path={path}: seeds: must hold {missing[0]}, an instance")
+    return [arrays[name][[place[seed] for seed in requested]] for name in names]
 
 
 def _tokens(path: str, batch: ProblemBatch) -> Tensor:
     """Return the tokens of each instance in a file, checked, (B, n), int64."""
     (array,) = _of_instances(path, ("tokens",), 1, batch)
-    if array.shape[-1] != batch.n or array.dtype.kind == "f":
-        raise ConfigError(
-            f"optimizer.init_path={path}: tokens: {array.dtype}, {array.shape[-1]} an instance; "
-            f"must be {batch.n} whole numbers"
-        )
     tokens = torch.from_numpy(array.astype(np.int64)).to(batch.X.device)
-    tokens = tokens.expand(batch.B, batch.n).contiguous()
-    inside = bool(((tokens >= 0) & (tokens < batch.T)).all())
-    if not (inside and batch.mask.gather(-1, tokens.unsqueeze(-1)).all()):
-        raise ConfigError(
-            f"optimizer.init_path={path}: tokens: must be admissible, >= 0 and < T={batch.T}"
-        )
+    inside = array.shape[-1] == batch.n and (array == array % batch.T).all()
+    if inside:
+        tokens = tokens.expand(batch.B, batch.n).contiguous()
+        inside = batch.mask.gather(-1, tokens.unsqueeze(-1)).all()
+    if not inside or array.dtype.kind == "f":
+        must = f"must be {batch.n} whole numbers an instance, admissible, >= 0 and < T={batch.T}"
+        got = f"{array.dtype}, shape {array.shape}"
+        raise ConfigError(f"optimizer.init_path={path}: tokens: {got}; {must}")
     return tokens

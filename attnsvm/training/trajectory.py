@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -147,18 +148,11 @@ class Trajectory(Batched):
         return [states[at][0] for at in first.tolist()]
 
 
-class SnapshotRecorder:
-    """Fills the arrays of a trajectory, one snapshot after the other."""
+class Recorder:
+    """Fills arrays (B, S, ...) of what is seen at S snapshots, by name."""
 
-    def __init__(self, risk: Risk, grid: list[float], keep_factors: bool = False) -> None:
-        B, n, T, d = risk.batch.X.shape
-        self.risk, self.grid, self.taken = risk, grid, 0
-        self.snapshots = risk.batch.X.new_empty(B, len(grid), d, d)
-        self.loss = risk.batch.X.new_empty(B, len(grid))
-        self.softmax = risk.batch.X.new_empty(B, len(grid), n, T)
-        self.log_softmax = self.softmax[:, 0]
-        factors = risk.rule.shapes(d) if keep_factors and self.risk.attention_count == 2 else ()
-        self.factors = [risk.batch.X.new_empty(B, len(grid), *shape) for shape in factors]
+    def __init__(self, grid: list[float]) -> None:
+        self.grid, self.taken, self.arrays = grid, 0, dict[str, Tensor]()
 
     @property
     def units(self) -> int:
@@ -166,46 +160,71 @@ class SnapshotRecorder:
         steps = self.grid[-1]
         return steps if isinstance(steps, int) else len(self.grid) - 1
 
+    def store(self, **values: Tensor) -> None:
+        """Store what is seen at the next snapshots, each (count, B, ...)."""
+        for name, V in values.items():
+            if name not in self.arrays:
+                self.arrays[name] = V.new_empty(V.shape[1], len(self.grid), *V.shape[2:])
+            self.arrays[name][:, self.taken : self.taken + len(V)] = V.transpose(0, 1)
+        self.taken += len(V)
+
+
+class SnapshotRecorder(Recorder):
+    """Makes a trajectory, one snapshot after the other."""
+
+    last: Variables
+    log_softmax: Tensor
+
+    def __init__(self, risk: Risk, grid: list[float], keep_factors: bool = False) -> None:
+        super().__init__(grid)
+        self.risk, self.keep_factors = risk, keep_factors
+
     def take(self, variables: Variables, view: Forward) -> None:
         """Store the next snapshot."""
-        attention = self.risk.attention(variables)
-        W = self.risk.rule.combine(attention)
-        for kept, value in zip((self.snapshots, *self.factors), (W, *attention), strict=False):
-            kept[:, self.taken] = value
-        self.take_views(view.log_softmax[None], view.margins[None])
+        self.take_all([V[None] for V in variables], view.log_softmax[None], view.margins[None])
 
-    def take_views(self, log_softmax: Tensor, margins: Tensor) -> None:
-        """Store what is seen at the next snapshots, (count, B, ...); their weights are stored."""
-        here = slice(self.taken, self.taken + len(margins))
-        self.loss[:, here] = self.risk.loss.value(margins).mean(-1).mT
-        self.softmax[:, here] = log_softmax.exp().transpose(0, 1)
-        self.log_softmax = log_softmax[-1].clone()  # else it keeps those of all
-        self.taken += len(margins)
+    def take_all(self, variables: Sequence[Tensor], log_softmax: Tensor, margins: Tensor) -> None:
+        """Store the next snapshots, each argument (count, B, ...)."""
+        attention = self.risk.attention(tuple(variables))
+        W = self.risk.rule.combine(tuple(V.flatten(0, 1) for V in attention))
+        factors = zip("KQ", attention, strict=False) if self.keep_factors else ()
+        self.store(
+            W=W.view(*margins.shape[:2], *W.shape[1:]),
+            loss=self.risk.loss.value(margins).mean(-1),
+            softmax=log_softmax.exp(),
+            **dict(factors),
+        )
+        # clones, else they keep those of all
+        self.last, self.log_softmax = (
+            tuple(V[-1].clone() for V in variables),
+            log_softmax[-1].clone(),
+        )
 
-    def trajectory(self, last: Variables, how: str, ridge: float, threads: int) -> Trajectory:
-        """Return the trajectory that ends with `last`; `how` is the kind of gradient used.
+    def trajectory(self, how: str, ridge: float, threads: int) -> Trajectory:
+        """Return the trajectory; `how` is the kind of gradient used.
 
         Up to `threads` threads find out how it ended.
         """
-        attention = self.risk.attention(last)
+        attention, seen = self.risk.attention(self.last), self.arrays
         K, Q = attention if len(attention) == 2 else (None, None)
-        ends = [torch.aminmax(V.flatten(1), dim=1) for V in (*last, self.snapshots)]
+        ends = [torch.aminmax(V.flatten(1), dim=1) for V in (*self.last, seen["W"])]
         finite = torch.stack([end for pair in ends for end in pair]).isfinite().all(0)
-        W = self.snapshots[:, -1].clone()
-        error, optimum = ended(self.risk, last, W, how, ridge, threads)
+        W = seen["W"][:, -1].clone()
+        error, optimum = ended(self.risk, self.last, W, how, ridge, threads)
         dtype = torch.int64 if isinstance(self.grid[-1], int) else torch.float64
-        steps, parameters = torch.tensor(self.grid, dtype=dtype), self.risk.head_parameters(last)
-        views = self.loss, self.softmax, self.log_softmax
         return Trajectory(
-            steps,
-            self.snapshots,
-            *views,
-            W,
-            K,
-            Q,
-            ~finite,
-            parameters,
-            error,
-            optimum,
-            *self.factors,
+            steps=torch.tensor(self.grid, dtype=dtype),
+            snapshots=seen["W"],
+            loss=seen["loss"],
+            softmax=seen["softmax"],
+            log_softmax=self.log_softmax,
+            W=W,
+            K=K,
+            Q=Q,
+            diverged=~finite,
+            head_parameters=self.risk.head_parameters(self.last),
+            direction_error=error,
+            finite_optimum=optimum,
+            K_snapshots=seen.get("K"),
+            Q_snapshots=seen.get("Q"),
         )

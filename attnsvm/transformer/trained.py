@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnsvm.head import Relu
+from attnsvm.head import Projections, Relu
 from attnsvm.linalg import unit
 from attnsvm.linalg.simd.arithmetic import LANES
 from attnsvm.linalg.simd.array import LaneArray
@@ -81,14 +81,14 @@ class TrainedNetwork:
             gradients = {"W": self.direct(weights)}
         else:
             exact = self.adjoints(weights).gradients
-            gradients = {name: _unit_size(G, _stack(name)) for name, G in exact.items()}
+            gradients = {name: _unit_size(G) for name, G in exact.items()}
         in_W = gradients["W"].flatten(0, 2)
         unit = torch.eye(in_W.shape[-1], dtype=in_W.dtype, device=in_W.device).expand_as(in_W)
         parts = self.rule.pullback(tuple(V.flatten(0, 2) for V in attention), in_W.mT, unit)
         pairs = zip(attention, parts, strict=True)
-        moved = tuple(_descended(V, G.view_as(V), eta, "W") for V, G in pairs)
+        moved = tuple(_descended(V, G.view_as(V), eta) for V, G in pairs)
         trained = {
-            name: _descended(V, gradients[name], self.model.rate * eta, name)
+            name: _descended(V, gradients[name], self.model.rate * eta)
             for name, V in weights.others(self.model).items()
         }
         return moved, weights.replaced({"W": self.combined(moved), **trained})
@@ -110,10 +110,11 @@ class TrainedNetwork:
     # --- exact adjoints, compiled -----------------------------------------------------------------
 
     def features(self) -> tuple[Tensor, Tensor] | None:
-        """Return projections of the head (B, 1, d, k) and their kinds, as `Head.features`."""
-        d = self.batch.d
-        unit = torch.eye(d, dtype=self.X.dtype, device=self.X.device).expand(len(self.X), 1, d, d)
-        return self.batch.head.features(unit, self.batch.head_parameters)
+        """Return projections of the head (B, 1, d, k) and their kinds; None if it has none."""
+        if not isinstance(head := self.batch.head, Projections):
+            return None
+        P, kinds = head.projections(self.batch.head_parameters)
+        return P[:, None], kinds
 
     def in_blocks(
         self, weights: Weights, features: tuple[Tensor, Tensor] | None = None, m: int = 0
@@ -175,7 +176,7 @@ class TrainedNetwork:
         data, sizes = self.in_blocks(weights)
         work = work_arrays(sizes)
         work.r[:], work.P[:], work.P_exponent[:] = 0.0, 0.0, -torch.inf  # of rows that none reads
-        trained = ["W", *(name for name in weights.others(self.model) if _stack(name) > 1)]
+        trained = ["W", *(name for name in weights.others(self.model) if hasattr(weights, name))]
         names = ["r", "r_exponent", "P", "P_exponent", *(f"d{name}" for name in trained)]
         kept = []
         for b in range(len(data.X)):
@@ -210,10 +211,9 @@ class TrainedNetwork:
             in_head = {of_head(name): part for name, part in parts.items()}
         g = slopes * slope.unsqueeze(-1)
         if self.model.readout != "every":
-            share = g.new_full((T, 1), 1 / T)
-            if self.model.readout == "first":
-                share = g.new_tensor([1.0] + [0.0] * (T - 1)).unsqueeze(-1)
-            g, exponent = g.unsqueeze(2) * share, exponent.unsqueeze(2).expand(-1, -1, T)
+            share = [1 / T] * T if self.model.readout == "mean" else [1.0] + [0.0] * (T - 1)
+            g = g.unsqueeze(2) * g.new_tensor(share).unsqueeze(-1)
+            exponent = exponent.unsqueeze(2).expand(-1, -1, T)
         return g, exponent.masked_fill((g == 0).all(-1), -torch.inf), in_head
 
 
@@ -235,25 +235,21 @@ def _relative(exponent: Tensor, largest: Tensor) -> Tensor:
     return torch.where(exponent == -torch.inf, 0.0, (exponent - largest).exp())
 
 
-def _stack(name: str) -> int:
-    """Return how many axes count matrices: instances, layers, heads."""
-    return {"W": 3, "V": 3, "M1": 2, "M2": 2}.get(name, 1)
+def _of_matrix(G: Tensor) -> tuple[int, ...]:
+    """Return the axes of a matrix, or of a vector of each instance."""
+    return (-2, -1) if G.ndim > 2 else (-1,)
 
 
-def _unit_size(G: Tensor, stack: int) -> Tensor:
-    """Return G, each matrix behind the `stack` first axes over its largest entry; 0 where it is 0.
-
-    Its squares do not underflow.
-    """
-    size = G.abs().amax(tuple(range(stack, G.ndim)), keepdim=True)
+def _unit_size(G: Tensor) -> Tensor:
+    """Return G, each matrix over its largest entry; 0 where it is 0: squares do not underflow."""
+    size = G.abs().amax(_of_matrix(G), keepdim=True)
     return G / torch.where(size > 0, size, 1.0)
 
 
-def _descended(V: Tensor, G: Tensor, eta: float, name: str) -> Tensor:
+def _descended(V: Tensor, G: Tensor, eta: float) -> Tensor:
     """Return V - eta G / ||G|| of each matrix.
 
     In this order of operations, which direct steps on record have: saturation leaves their rounding
     noise only.
     """
-    axes = tuple(range(_stack(name), G.ndim))
-    return V - eta * G / (torch.linalg.vector_norm(G, dim=axes, keepdim=True) + TINY)
+    return V - eta * G / (torch.linalg.vector_norm(G, dim=_of_matrix(G), keepdim=True) + TINY)

@@ -23,7 +23,8 @@ from attnsvm.optimizer.base import REPORT_EVERY, Report
 from attnsvm.parameterization import KQ, Parameterization, Variables, W
 from attnsvm.problem import ProblemBatch
 from attnsvm.training.batch import ROWS, optimizer_named, parameterization_named, reporting
-from attnsvm.training.schedule import BlockSteps, Stretch
+from attnsvm.training.schedule import BlockSteps
+from attnsvm.training.trajectory import Recorder
 from attnsvm.transformer.compiled import descend_layers, work_arrays
 from attnsvm.transformer.network import NEXT, Weights
 from attnsvm.transformer.trained import TrainedNetwork
@@ -134,7 +135,7 @@ def train_layers(
     )
     stacked = (torch.stack(V, 1) for V in zip(*drawn, strict=True))
     start = tuple(V.view(*net.stack, *V.shape[2:]) for V in stacked)
-    recorder = _Recorder(net, [int(k) for k in chosen.grid()])
+    recorder = _Recorder(net, chosen.grid())
     weights = net.drawn.replaced({"W": net.combined(start)})
     with torch.no_grad(), own_settings() as threads, reporting(progress, chosen.steps) as report:
         if compiled and compilable(net, chosen):
@@ -142,7 +143,7 @@ def train_layers(
         else:
             for k, recorded in chosen.each_step(report):
                 if recorded:
-                    recorder.store(start, weights)
+                    recorder.take(start, weights)
                 if k < chosen.steps:
                     eta = chosen.step_size(k)
                     start, weights = net.stepped(start, weights, eta, chosen.gradient)
@@ -190,41 +191,35 @@ def _checked(optimizer: Optimizer, batch: ProblemBatch, model: Transformer) -> N
     raise ConfigError(f"{option}: must be {must}, with model=transformer")
 
 
-class _Recorder:
+class _Recorder(Recorder):
     """Fills the arrays of a trajectory; `last` are the variables of attention and all weights."""
 
-    def __init__(self, net: TrainedNetwork, grid: list[int]) -> None:
-        (B, n, T, d), (_, *heads), S = net.X.shape, net.stack, len(grid)
-        self.net, self.grid, self.taken = net, grid, 0
-        self.snapshots = net.X.new_empty(B, S, *heads, d, d)
-        self.risk = net.X.new_empty(B, S)
-        self.log_softmax = net.X.new_empty(B, S, *heads, n, T, T)
-        self.last: tuple[Variables, Weights] = (), net.drawn
+    last: tuple[Variables, Weights]
 
-    def store(self, attention: Variables, weights: Weights) -> None:
+    def __init__(self, net: TrainedNetwork, grid: list[float]) -> None:
+        super().__init__(grid)
+        self.net = net
+
+    def take(self, attention: Variables, weights: Weights) -> None:
         """Store the next snapshot, with the variables of attention (B, L, H, ...)."""
-        self.snapshots[:, self.taken] = weights.W
-        self.risk[:, self.taken], self.log_softmax[:, self.taken] = self.net.recorded(weights)
-        self.taken += 1
+        risk, log_s = self.net.recorded(weights)
+        self.store(W=weights.W[None], risk=risk[None], log_s=log_s[None])
         self.last = attention, weights
 
     def trajectory(self, how: str) -> LayerTrajectory:
         """Return the trajectory; `how` is the kind of gradient used."""
-        (attention, weights), net = self.last, self.net
+        (attention, weights), net, seen = self.last, self.net, self.arrays
+        direct, steps = how == "direct", torch.tensor(self.grid, dtype=torch.int64)
+        error = net.direction_error(weights) if direct else torch.zeros_like(weights.W[..., 0, 0])
         K, Q = attention if len(attention) == 2 else (None, None)
-        error = torch.zeros_like(weights.W[..., 0, 0])
-        if how == "direct":
-            error = net.direction_error(weights)
-        seen = self.snapshots, self.risk, self.log_softmax
-        return LayerTrajectory(
-            net.model, net.loss, torch.tensor(self.grid), *seen, weights, K, Q, error
-        )
+        parts = steps, seen["W"], seen["risk"], seen["log_s"], weights, K, Q, error
+        return LayerTrajectory(net.model, net.loss, *parts)
 
 
 class _NetworkSteps(BlockSteps):
     """Steps of the compiled loop; what is trained is kept at the stops."""
 
-    LONGEST, SHARE, AHEAD = REPORT_EVERY, 2**7, 1
+    LONGEST = REPORT_EVERY
 
     def __init__(self, net: TrainedNetwork, start: Variables, recorder: _Recorder) -> None:
         self.net, self.recorder, self.n = net, recorder, net.batch.n
@@ -235,19 +230,15 @@ class _NetworkSteps(BlockSteps):
         others = (getattr(self.data, name, self.data.F) for name in self.others)
         self.arrays = [*self.attention, *others]
 
-    def record(self, stretch: Stretch) -> None:
+    def record(self, seen: list[Tensor]) -> None:
         """Store the snapshot at the end of a stretch."""
         net, count = self.net, len(self.attention)
-        parts = [part[0].to(net.X.device) for part in stretch.seen]
+        parts = [part[0].to(net.X.device) for part in seen]
         pairs = zip(self.others.items(), parts[count:], strict=True)
         trained = {name: V.view_as(drawn) for (name, drawn), V in pairs}
-        trained["W"] = net.combined(tuple(parts[:count]))
-        self.recorder.store(tuple(parts[:count]), net.drawn.replaced(trained))
-
-    def kept(self, stops: int, at: int) -> list[Tensor]:
-        """Return empty tensors (stops, B, ...) for what is trained."""
-        B = self.net.batch.B
-        return [torch.empty(stops, B, *V.shape[1:], dtype=torch.float64) for V in self.arrays]
+        attention = tuple(parts[:count])
+        trained["W"] = net.combined(attention)
+        self.recorder.take(attention, net.drawn.replaced(trained))
 
     def take(
         self, first: int, last: int, plan: NDArray[np.float64], stops: NDArray[np.int64]
@@ -256,6 +247,7 @@ class _NetworkSteps(BlockSteps):
         etas, work = np.ascontiguousarray(plan[:, 0]), work_arrays(self.sizes)
         variables = self.attention[0], self.attention[-1]
         descend_layers(first, last, self.data, work, variables, etas, self.sizes)
+        if not len(stops):
+            return []
         count = min(LANES * last, self.net.batch.B) - LANES * first
-        ends = (of_blocks(LaneArray(V.array[first:last]), count) for V in self.arrays)
-        return [V.unsqueeze(0)[: len(stops)] for V in ends]
+        return [of_blocks(LaneArray(V.array[first:last]), count)[None] for V in self.arrays]

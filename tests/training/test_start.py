@@ -1,7 +1,5 @@
 """Initial weights: from a file, at an angle to an SVM, balanced, aligned with the gradient."""
 
-import itertools
-
 import numpy as np
 import pytest
 import torch
@@ -9,14 +7,12 @@ import torch
 from attnsvm import (
     experiment,
     in_cone,
-    one_minus_correlation,
     optimal_tokens,
     sample,
     solve_svm,
     train,
 )
 from attnsvm.config import ConfigError
-from attnsvm.svm import SvmStatus
 from tests.config.test_config import composed
 
 SHAPE = {"n": 4, "T": 5, "d": 6, "trials": 5}
@@ -46,7 +42,7 @@ def test_a_cone_start_has_its_angle_norm_and_rank(rule, optimizer, norm, angle):
     torch.testing.assert_close(angles(path.W, W_svm), expected, rtol=1e-10, atol=1e-6)
     torch.testing.assert_close(path.W.norm(dim=(1, 2)), torch.full_like(expected, 3.0))
     if rule == "kq":
-        torch.testing.assert_close(path.K.mT @ path.K, path.Q.mT @ path.Q, rtol=0, atol=1e-13)
+        torch.testing.assert_close(gram(path.K), gram(path.Q), rtol=0, atol=1e-13)
         low = train(batch, rule, m=2, init="cone", **START)
         assert low.diverged.sum() < 4
         assert (torch.linalg.matrix_rank(low[~low.diverged].W, rtol=1e-10) == 2).all()
@@ -65,32 +61,6 @@ def test_a_start_that_cannot_be_is_named(rule, options, message):
         train(sample(**SHAPE), rule, **options, **START)
 
 
-@pytest.mark.full
-def test_locally_optimal_tokens_attract_and_others_do_not():
-    """All 16 selections of 20 instances; local convergence as in arXiv 2308.16898.
-
-    Tokens are locally optimal if they score higher than all tokens on the margin of their SVM.
-    """
-    tokens = torch.tensor(list(itertools.product(range(4), repeat=2))).repeat(20, 1)
-    batch = sample(n=2, T=4, d=3, trials=20).take(torch.arange(20).repeat_interleave(16))
-    solution = solve_svm(batch.X, batch.Z, tokens)
-    scores = batch.scores()
-    above = scores.gather(-1, tokens.unsqueeze(-1)) > scores
-    local = (above | ~solution.support).all(-1).all(-1)
-    solved = solution.having(SvmStatus.solved)
-    optimal = (tokens == optimal_tokens(batch)[0]).all(-1)
-    for kind, stay in ((solved & local & ~optimal, True), (solved & ~local, False)):
-        index = kind.nonzero()[:, 0]
-        size = 300 * solution.objective[index, None, None]
-        W0 = size * in_cone(batch.take(index), tokens[index], angle=1.0)
-        path = train(batch.take(index), init=W0, steps=6000, growth=0.01, record="geometric")
-        ends = (path.log_softmax.argmax(-1) == tokens[index]).all(-1)
-        assert len(index) > 10
-        assert (ends == stay).all()
-        if stay:
-            assert one_minus_correlation(path.W, solution.W[index]).max() < 1e-4
-
-
 def test_an_instance_without_a_solved_svm_is_a_counted_row():
     config = composed(
         "data.n=8", "data.T=5", "data.d=2", "trials=6", "optimizer.steps=20", "optimizer.init=cone"
@@ -107,13 +77,17 @@ def test_an_instance_without_a_solved_svm_is_a_counted_row():
 
 @pytest.mark.parametrize("m", [None, 2])
 def test_balanced_factors_have_the_product_of_small_ones(m):
-    batch = sample(**SHAPE)
     options = {"m": m, "init_scale": 0.3, **START}
-    small, balanced = (train(batch, "kq", init=i, **options) for i in ("small", "balanced"))
+    small, balanced = (
+        train(sample(**SHAPE), "kq", init=init, **options) for init in ("small", "balanced")
+    )
     torch.testing.assert_close(balanced.W, small.W, rtol=0, atol=1e-15)
-    gram = [V.mT @ V for V in (balanced.K, balanced.Q)]
-    torch.testing.assert_close(*gram, rtol=0, atol=1e-15)
-    assert ((small.K.mT @ small.K) - (small.Q.mT @ small.Q)).abs().max() > 1e-3
+    torch.testing.assert_close(gram(balanced.K), gram(balanced.Q), rtol=0, atol=1e-15)
+    assert (gram(small.K) - gram(small.Q)).abs().max() > 1e-3
+
+
+def gram(V):
+    return V.mT @ V
 
 
 @pytest.mark.parametrize(
@@ -129,8 +103,7 @@ def test_aligned_weights_are_the_first_step_from_zero(head, loss):
     U, sigma, Vh = torch.linalg.svd(step.W)
     nearest = U[:, :, :2] * sigma[:, None, :2] @ Vh[:, :2]
     torch.testing.assert_close(path.W, nearest, rtol=0, atol=1e-12)
-    gram = torch.diag_embed(sigma[:, :2])
-    torch.testing.assert_close(path.K.mT @ path.K, gram, rtol=0, atol=1e-12)
+    torch.testing.assert_close(gram(path.K), torch.diag_embed(sigma[:, :2]), rtol=0, atol=1e-12)
 
 
 def saved(folder, **arrays):
@@ -164,11 +137,14 @@ def test_tokens_of_a_file_or_the_runner_up_are_the_axis_of_the_cone(tmp_path):
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"W0": np.zeros((2, 6, 6))}, r"W0: shape \(2, 6, 6\); must be 2 axes, or one more in"),
+        ({"W0": np.zeros((2, 6, 6))}, r"W0: .*shape \(2, 6, 6\); must be .* with 2 axes"),
         ({"W0": np.zeros((1, 6, 6)), "seeds": [0]}, "seeds: must hold 1"),
-        ({"W0": np.zeros((6, 6), dtype=complex)}, "W0: must be an array of real numbers"),
-        ({"tokens": [0, 1, 2]}, "tokens: int64, 3 an instance; must be 4 whole"),
-        ({"tokens": [0, 1, 2, 5]}, "tokens: must be admissible, >= 0 and < T=5"),
+        (
+            {"W0": np.zeros((6, 6), dtype=complex)},
+            "W0: complex128, .*must be an array of real numbers",
+        ),
+        ({"tokens": [0, 1, 2]}, r"tokens: int64, shape \(3,\); must be 4 whole"),
+        ({"tokens": [0, 1, 2, 5]}, r"tokens: .* must be .* admissible, >= 0 and < T=5"),
     ],
 )
 def test_a_file_of_other_arrays_is_refused(arrays, message, tmp_path):

@@ -125,11 +125,10 @@ def test_a_mixture_of_tokens_is_a_finite_optimum(parameterization, optimizer, lr
     assert set(alone.status()) == {TrainingStatus.FINITE_OPTIMUM}
 
 
-@pytest.mark.parametrize("share", [0.0, 0.25])
-def test_its_twin_has_none(share):
+def test_its_twin_has_none():
     """With 2 of 8, e^-f = 1/3 asks for f = log 3 > 1: the optimum lies at infinity."""
     for optimizer in ("gd", "normalized_gd"):
-        path = train(conflict(share), optimizer=optimizer, lr=0.3, steps=5000)
+        path = train(conflict(0.25), optimizer=optimizer, lr=0.3, steps=5000)
         assert not path.finite_optimum.any()
     assert set(path.status()) == {TrainingStatus.SATURATED}
 

@@ -136,8 +136,7 @@ def unit(G, axes):
 
 def test_no_two_layers_heads_or_mlps_have_the_same_draw():
     model = Transformer(layers=2, heads=2, mlp=3, trained="all")
-    batch = batch_for(model)
-    start = train_layers(batch, model, steps=0, init="uniform").weights
+    start = train_layers(batch_for(model), model, steps=0, init="uniform").weights
     assert all(len(W.unique(dim=0)) == 4 for W in start.W.flatten(1, 2))
     M1, M2 = (M.flatten(1) * M.shape[-2] ** 0.5 for M in (start.M1, start.M2))
     assert ((M1 - M2).abs().amax(1) > 0.1).all()

@@ -7,7 +7,6 @@ memory alive. Indices do not count from the end, and are not checked.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
 from functools import cache, reduce
 from itertools import accumulate, pairwise
 from math import prod
@@ -19,11 +18,10 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba import extending, types
 from numba.core import cgutils
 from numba.core.datamodel import models, register_default
-from numba.core.errors import TypingError
 from numba.core.typing import signature, templates
 from numpy.typing import NDArray
 
-from attnsvm.linalg.simd.arithmetic import LANES, LANES_TYPE, VECTOR, Lanes
+from attnsvm.linalg.simd.arithmetic import LANES, LANES_TYPE, VECTOR
 
 INTEGER = ir.IntType(64)
 NamedTupleType = TypeVar("NamedTupleType", bound=type)
@@ -34,16 +32,19 @@ class LaneArray:
 
     In compiled code an index gives an entry or a view as in NumPy: `A[i, j]`, `A[i]`, `A[a:b]`,
     `A[:, k]`, `A[::2]`. `A[...] = x` writes an entry, and into a view a number, lanes or an array.
-    Only there it has the transpose `T`, the matrix `rows` of all last axes, and the vector `flat`.
+    Only there it has the transpose `T`, the matrix `rows` of all last axes, the vector `flat`, and
+    `matrix`: a matrix is itself, a vector one column.
     """
 
     T: Any
     rows: Any
     flat: Any
+    matrix: Any
 
     def __init__(self, array: NDArray[np.float64]) -> None:
-        self.array, self.data = array, array.ctypes.data
+        self.array = array
         self.shape: tuple[int, ...] = array.shape[:-1]
+        self.place = array.ctypes.data, self.shape
 
     @property
     def _numba_type_(self) -> Any:
@@ -108,81 +109,61 @@ def arrays(named_tuple: NamedTupleType) -> NamedTupleType:
 
 @extending.unbox(LaneArrayType)
 def _unbox(kind: LaneArrayType, obj: Any, c: Any) -> Any:
-    array = cgutils.create_struct_proxy(kind)(c.context, c.builder)
-    for name, part in (("data", types.intp), ("shape", types.UniTuple(types.intp, kind.ndim))):
-        value = c.pyapi.object_getattr_string(obj, name)
-        setattr(array, name, c.unbox(part, value).value)
-        c.pyapi.decref(value)
-    failed = cgutils.is_not_null(c.builder, c.pyapi.err_occurred())
-    return extending.NativeValue(array._getvalue(), is_error=failed)
+    """Return address and shape: a tuple of both is laid out as the array is."""
+    place = c.pyapi.object_getattr_string(obj, "place")
+    shape = types.UniTuple(types.intp, kind.ndim)
+    array = c.unbox(types.Tuple((types.intp, shape)), place)
+    c.pyapi.decref(place)
+    return array
 
 
-class _View:
-    """Data, shape and strides of an array while code is built."""
+class View:
+    """Address, shape and strides of an array while code is built."""
 
-    def __init__(self, context: Any, builder: Any, kind: Any, value: Any) -> None:
-        self.context, self.builder, self.kind = context, builder, kind
+    def __init__(self, context: Any, builder: Any, kind: LaneArrayType, value: Any) -> None:
+        self.builder = builder
         array = cgutils.create_struct_proxy(kind)(context, builder, value)
         self.data, self.shape = array.data, cgutils.unpack_tuple(builder, array.shape)
-        strided = not kind.contiguous and cgutils.unpack_tuple(builder, array.strides)
-        self.strides = strided or _strides(builder, self.shape)
-
-    def offset(self, indices: Any) -> Any:
-        """Return the number of entries before the one at these indices."""
-        total = integer(0)
-        for index, stride in zip(indices, self.strides, strict=False):
-            total = self.builder.add(total, self.builder.mul(index, stride))
-        return total
+        if not kind.contiguous:
+            self.strides = cgutils.unpack_tuple(builder, array.strides)
+            return
+        sizes = accumulate(self.shape[:0:-1], builder.mul, initial=integer(1))
+        self.strides = [*sizes][::-1]
 
     def pointer(self, indices: Any) -> Any:
-        """Return the pointer to an entry."""
-        first = self.builder.inttoptr(self.data, VECTOR.as_pointer())
-        return self.builder.gep(first, [self.offset(indices)])
+        """Return the pointer to an entry, the first one behind these indices."""
+        builder, total = self.builder, integer(0)
+        for index, stride in zip(indices, self.strides, strict=False):
+            total = builder.add(total, builder.mul(index, stride))
+        return builder.gep(builder.inttoptr(self.data, VECTOR.as_pointer()), [total])
 
-    def item(self, kind: Any, index: Any) -> Any:
-        """Return indices of the first entry, and shape and strides of the axes that are kept."""
-        builder, kinds, items = self.builder, (kind,), [index]
+    def part(self, context: Any, kind: Any, index: Any) -> tuple[Any, list[Any], list[Any]]:
+        """Return the pointer to the first entry of `A[index]`, its shape and its strides."""
+        builder, items = self.builder, [(kind, index)]
         if isinstance(kind, types.BaseTuple):
-            kinds, items = kind.types, cgutils.unpack_tuple(builder, index)
+            items = [*zip(kind.types, cgutils.unpack_tuple(builder, index), strict=True)]
         first, shape, strides = [], [], []
-        for axis, (item_kind, value) in enumerate(zip(kinds, items, strict=True)):
-            size, stride = self.shape[axis], self.strides[axis]
-            if isinstance(item_kind, types.Integer):
-                value = self.context.cast(builder, value, item_kind, types.intp)
-                first.append(value)
+        for (item, value), size, stride in zip(items, self.shape, self.strides, strict=False):
+            if isinstance(item, types.Integer):
+                first.append(context.cast(builder, value, item, types.intp))
                 continue
-            cut = self.context.make_helper(builder, item_kind, value)
+            cut = context.make_helper(builder, item, value)
             whole = builder.icmp_signed("==", cut.stop, integer(2**63 - 1))
-            stop = builder.select(whole, size, cut.stop)
-            count = builder.sub(stop, cut.start)
-            if item_kind.has_step:
-                count = builder.sdiv(
-                    builder.add(count, builder.sub(cut.step, integer(1))), cut.step
-                )
+            count = builder.sub(builder.select(whole, size, cut.stop), cut.start)
+            if item.has_step:
+                up = builder.sub(cut.step, integer(1))
+                count = builder.sdiv(builder.add(count, up), cut.step)
                 stride = builder.mul(stride, cut.step)
             first.append(cut.start)
             shape.append(count)
             strides.append(stride)
-        return first, shape + self.shape[len(first) :], strides + self.strides[len(first) :]
-
-    def view(self, kind: LaneArrayType, first: Any, shape: Any, strides: Any) -> Any:
-        """Return the view, of this type, that begins at an entry."""
-        bytes_before = self.builder.mul(self.offset(first), integer(8 * LANES))
-        data = self.builder.add(self.data, bytes_before)
-        return _new_array(self.context, self.builder, kind, data, shape, strides)
+        count = len(items)
+        return self.pointer(first), shape + self.shape[count:], strides + self.strides[count:]
 
 
 def integer(value: int) -> Any:
     """Return the LLVM constant of an index."""
     return ir.Constant(INTEGER, value)
-
-
-def _strides(builder: Any, shape: Any) -> list[Any]:
-    """Return the strides of a contiguous array."""
-    strides = [integer(1)] * len(shape)
-    for axis in range(len(shape) - 1, 0, -1):
-        strides[axis - 1] = builder.mul(shape[axis], strides[axis])
-    return strides
 
 
 def _new_array(context: Any, builder: Any, kind: Any, data: Any, shape: Any, strides: Any) -> Any:
@@ -193,67 +174,51 @@ def _new_array(context: Any, builder: Any, kind: Any, data: Any, shape: Any, str
     return array._getvalue()
 
 
-def _item(kind: LaneArrayType, index: Any) -> Any:
+def _item(kind: Any, index: Any) -> Any:
     """Return the type of `A[index]`; None if there is none."""
     items = index.types if isinstance(index, types.BaseTuple) else (index,)
-    if len(items) > kind.ndim:
+    if not isinstance(kind, LaneArrayType) or len(items) > kind.ndim:
         return None
     cuts = [isinstance(item, types.SliceType) for item in items]
-    if not all(isinstance(item, types.SliceType | types.Integer) for item in items):
-        return None
     kept = kind.ndim - len(items) + sum(cuts)
-    if not kept:
-        return LANES_TYPE
     whole = not any(cuts[:-1]) and not (cuts[-1] and items[-1].has_step)
-    return LaneArrayType(kept, kind.contiguous and whole)
+    return LaneArrayType(kept, kind.contiguous and whole) if kept else LANES_TYPE
 
 
 @templates.infer_global(operator.getitem)
 class _Get(templates.AbstractTemplate):  # type: ignore[misc]
     def generic(self, args: Any, kws: Any) -> Any:
-        result = _item(*args) if isinstance(args[0], LaneArrayType) else None
-        return result and signature(result, args[0], types.unliteral(args[1]))
+        item = _item(*args)
+        return item and signature(item, *args)
 
 
 @templates.infer_global(operator.setitem)
 class _Set(templates.AbstractTemplate):  # type: ignore[misc]
     def generic(self, args: Any, kws: Any) -> Any:
-        kind, index, value = args
-        target = _item(kind, index) if isinstance(kind, LaneArrayType) else None
-        if target is None:
-            return None
-        if not isinstance(value, LaneArrayType):
-            value = LANES_TYPE
-        elif value.ndim != getattr(target, "ndim", 0):
-            return None
-        return signature(types.none, kind, types.unliteral(index), value)
+        *target, value = args
+        value = value if isinstance(value, LaneArrayType) else LANES_TYPE
+        return _item(*target) and signature(types.none, *target, value)
 
 
 @extending.lower_builtin(operator.getitem, LaneArrayType, types.Any)
 def _get(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    array = _View(context, builder, signature.args[0], args[0])
-    first, shape, strides = array.item(signature.args[1], args[1])
-    if isinstance(signature.return_type, Lanes):
-        return builder.load(array.pointer(first), align=8)
-    return array.view(signature.return_type, first, shape, strides)
+    array = View(context, builder, signature.args[0], args[0])
+    first, shape, strides = array.part(context, signature.args[1], args[1])
+    if not shape:
+        return builder.load(first, align=8)
+    data = builder.ptrtoint(first, INTEGER)
+    return _new_array(context, builder, signature.return_type, data, shape, strides)
 
 
 @extending.lower_builtin(operator.setitem, LaneArrayType, types.Any, types.Any)
 def _set(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    kind, index, source = signature.args
-    array, value = _View(context, builder, kind, args[0]), args[2]
-    first, shape, strides = array.item(index, args[1])
-    if not shape:
-        builder.store(value, array.pointer(first), align=8)
-        return context.get_dummy_value()
-    target_kind = LaneArrayType(len(shape), False)
-    view = array.view(target_kind, first, shape, strides)
-    target = _View(context, builder, target_kind, view)
-    entries = None
-    if isinstance(source, LaneArrayType):
-        entries = _View(context, builder, source, value)
+    (kind, index, source), value = signature.args, args[2]
+    target = View(context, builder, kind, args[0])
+    first, shape, target.strides = target.part(context, index, args[1])
+    target.data = builder.ptrtoint(first, INTEGER)
+    entries = isinstance(source, LaneArrayType) and View(context, builder, source, value)
     with cgutils.loop_nest(builder, shape, INTEGER) as indices:
-        entry = value if entries is None else builder.load(entries.pointer(indices), align=8)
+        entry = builder.load(entries.pointer(indices), align=8) if entries else value
         builder.store(entry, target.pointer(indices), align=8)
     return context.get_dummy_value()
 
@@ -263,67 +228,48 @@ def _len(A):  # type: ignore[no-untyped-def]  # numba compares signatures
     return (lambda A: A.shape[0]) if isinstance(A, LaneArrayType) else None
 
 
+ATTRIBUTES: dict[str, tuple[Any, Any]] = {
+    "T": (
+        lambda kind: LaneArrayType(kind.ndim, False),
+        lambda shape, strides, builder: (shape[::-1], strides[::-1]),
+    ),
+    "rows": (
+        lambda kind: LaneArrayType(2) if kind.contiguous else None,
+        lambda shape, strides, builder: ([reduce(builder.mul, shape[:-1]), shape[-1]], []),
+    ),
+    "flat": (
+        lambda kind: LaneArrayType(1) if kind.contiguous else None,
+        lambda shape, strides, builder: ([reduce(builder.mul, shape)], []),
+    ),
+    "matrix": (
+        lambda kind: LaneArrayType(2, False),
+        lambda shape, strides, builder: ([*shape, integer(1)][:2], [*strides, integer(0)][:2]),
+    ),
+}
+"""Views of an array by name: their type, and their shape and strides by those of the array."""
+
+
 @templates.infer_getattr
 class _Attributes(templates.AttributeTemplate):  # type: ignore[misc]
     key = LaneArrayType
 
-
-def _attribute(name: str, kind_of: Callable[[Any], Any], layout: Callable[..., Any]) -> None:
-    """Define an attribute, a view of an array: its type, and its shape and strides."""
-    setattr(_Attributes, f"resolve_{name}", lambda self, kind: kind_of(kind))
-
-    @extending.lower_getattr(LaneArrayType, name)
-    def build(context: Any, builder: Any, kind: Any, value: Any) -> Any:
-        array = _View(context, builder, kind, value)
-        return _new_array(context, builder, kind_of(kind), array.data, *layout(builder, array))
+    def generic_resolve(self, kind: Any, name: str) -> Any:
+        return ATTRIBUTES[name][0](kind) if name in ATTRIBUTES else None
 
 
-_attribute(
-    "T",
-    lambda kind: LaneArrayType(kind.ndim, False),
-    lambda builder, array: (array.shape[::-1], array.strides[::-1]),
-)
-_attribute(
-    "rows",
-    lambda kind: LaneArrayType(2) if kind.contiguous else None,
-    lambda builder, array: ([_product(builder, array.shape[:-1]), array.shape[-1]], []),
-)
-_attribute(
-    "flat",
-    lambda kind: LaneArrayType(1) if kind.contiguous else None,
-    lambda builder, array: ([_product(builder, array.shape)], []),
-)
-
-
-def _product(builder: Any, sizes: Any) -> Any:
-    return reduce(builder.mul, sizes, integer(1))
+@extending.lower_getattr_generic(LaneArrayType)
+def _attribute(context: Any, builder: Any, kind: Any, value: Any, name: str) -> Any:
+    array, (kind_of, layout) = View(context, builder, kind, value), ATTRIBUTES[name]
+    parts = layout(array.shape, array.strides, builder)
+    return _new_array(context, builder, kind_of(kind), array.data, *parts)
 
 
 @extending.intrinsic
 def reshaped(typingctx: Any, A: Any, shape: Any) -> Any:
     """Return the first entries of a contiguous array as an array of this shape, a tuple."""
-    if not isinstance(A, LaneArrayType) or not A.contiguous:
-        raise TypingError(f"{A}: must be a contiguous LaneArray")
-    sizes = types.UniTuple(types.intp, len(shape))
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        array, sizes = _View(context, builder, A, args[0]), cgutils.unpack_tuple(builder, args[1])
+        array, sizes = View(context, builder, A, args[0]), cgutils.unpack_tuple(builder, args[1])
         return _new_array(context, builder, signature.return_type, array.data, sizes, [])
 
-    return LaneArrayType(len(shape))(A, sizes), codegen
-
-
-@extending.intrinsic
-def as_matrix(typingctx: Any, A: Any) -> Any:
-    """Return address, strides (2,) and shape (2,) of a matrix, or of a vector as one column."""
-    if not isinstance(A, LaneArrayType) or A.ndim > 2:
-        raise TypingError(f"{A}: must be a LaneArray with one or two axes")
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        array = _View(context, builder, A, args[0])
-        strides, shape = array.strides, array.shape
-        if A.ndim == 1:
-            strides, shape = [*strides, integer(0)], [*shape, integer(1)]
-        return cgutils.pack_array(builder, [array.data, *strides, *shape], INTEGER)
-
-    return types.UniTuple(types.intp, 5)(A), codegen
+    return LaneArrayType(len(shape))(A, types.UniTuple(types.intp, len(shape))), codegen

@@ -11,7 +11,7 @@ from numba.extending import intrinsic
 
 from attnsvm.linalg.jit import subroutine
 from attnsvm.linalg.simd.arithmetic import LANES, VECTOR, fill, fma
-from attnsvm.linalg.simd.array import LaneArray, as_matrix, integer
+from attnsvm.linalg.simd.array import LaneArray, View, integer
 
 
 def _wide_registers() -> bool:
@@ -37,19 +37,19 @@ def matmul(C: LaneArray, A: LaneArray, B: LaneArray) -> None:
     Every entry is one chain of multiply-adds in the order of the inner index, independent of its
     tile. The code is compiled once for all calls.
     """
-    _product(_operands(C, A, B), False)
+    _product(C.matrix, A.matrix, B.matrix, False)
 
 
 @njit(inline="always")
 def add_matmul(C: LaneArray, A: LaneArray, B: LaneArray) -> None:
     """Write C + A B to C, otherwise as `matmul`."""
-    _product(_operands(C, A, B), True)
+    _product(C.matrix, A.matrix, B.matrix, True)
 
 
 @njit(inline="always")
 def matmul_inline(C: LaneArray, A: LaneArray, B: LaneArray) -> None:
     """Write C = A B as `matmul` does, in code that is made for this call."""
-    _tiled(_operands(C, A, B), False)
+    _tiled(C.matrix, A.matrix, B.matrix, False)
 
 
 PANEL = 4
@@ -74,44 +74,24 @@ def upper_T_matmul(C: LaneArray, R: LaneArray, A: LaneArray, upper: bool) -> Non
         matmul_inline(C[first:last].T, A[:end].T, R[:end, first:last])
 
 
-@njit(inline="always")
-def _operands(C: LaneArray, A: LaneArray, B: LaneArray) -> Any:
-    """Return address and strides of each of C = A B, and rows, columns, inner."""
-    c, down, right, rows, columns = as_matrix(C)
-    a, a_row, a_inner, _, inner = as_matrix(A)
-    b, b_inner, b_column, _, _ = as_matrix(B)
-    return c, down, right, a, a_row, a_inner, b, b_inner, b_column, rows, columns, inner
-
-
 @subroutine
-def _product(operands: Any, onto: bool) -> None:
-    c, down, right, a, a_row, a_inner, b, b_inner, b_column, rows, columns, inner = operands
-    if rows == 1:  # as one column, of which a tile has more entries
-        down, right, rows, columns = right, down, columns, rows
-        a, a_row, a_inner, b, b_inner, b_column = b, b_column, b_inner, a, a_inner, a_row
-    _tiled((c, down, right, a, a_row, a_inner, b, b_inner, b_column, rows, columns, inner), onto)
+def _product(C: LaneArray, A: LaneArray, B: LaneArray, onto: bool) -> None:
+    if len(C) == 1:  # as one column, of which a tile has more entries
+        C, A, B = C.T, B.T, A.T
+    _tiled(C, A, B, onto)
 
 
 @njit(inline="always")
-def _tiled(operands: Any, onto: bool) -> None:
-    c, down, right, a, a_row, a_inner, b, b_inner, b_column, rows, columns, inner = operands
+def _tiled(C: LaneArray, A: LaneArray, B: LaneArray, onto: bool) -> None:
+    rows, columns = C.shape
     j = 0
     while j < columns:
         wide, i = _part(columns - j, COLUMNS), 0
         while i < rows:
             high = _part(rows - i, ROWS_OF_ONE if wide == 1 else ROWS)
-            C = _at(c, i * down + j * right), down, right
-            A = _at(a, i * a_row), a_row, a_inner
-            B = _at(b, j * b_column), b_inner, b_column
-            _tile((*C, *A, *B), onto, high, wide, inner)
+            _tile(C[i:, j:], A[i:], B[:, j:], onto, high, wide)
             i += high
         j += wide
-
-
-@njit(inline="always")
-def _at(address: int, index: int) -> int:
-    """Return the address of entry `index` of the array at an address."""
-    return address + 8 * LANES * index
 
 
 @njit(inline="always")
@@ -123,15 +103,13 @@ def _part(rest: int, most: int) -> int:
 
 
 @intrinsic
-def _tile(typingctx, places, onto, rows, columns, inner):  # type: ignore[no-untyped-def]
-    """Write one tile of C = A B, or C + A B, with all chains of multiply-adds interleaved.
-
-    `places` are address and strides of the tile's part of C, A and B.
-    """
+def _tile(typingctx, C, A, B, onto, rows, columns):  # type: ignore[no-untyped-def]
+    """Write one tile of C = A B, or C + A B, with all chains of multiply-adds interleaved."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        packed, onto, rows, columns, inner = args
-        places = cgutils.unpack_tuple(builder, packed)
+        *values, onto, rows, columns = args
+        kinds = zip(signature.args, values, strict=False)
+        views = [View(context, builder, kind, value) for kind, value in kinds]
         end = builder.append_basic_block("written")
         choice = builder.switch(builder.add(builder.mul(columns, integer(64)), rows), end)
         for width in range(1, COLUMNS + 1):
@@ -139,42 +117,37 @@ def _tile(typingctx, places, onto, rows, columns, inner):  # type: ignore[no-unt
                 block = builder.append_basic_block(f"tile_{height}_{width}")
                 choice.add_case(integer(64 * width + height), block)
                 builder.position_at_end(block)
-                _write_tile(builder, places, onto, height, width, inner)
+                _write_tile(builder, *views, onto, height, width)
                 builder.branch(end)
         builder.position_at_end(end)
         return context.get_dummy_value()
 
-    return types.void(types.UniTuple(types.intp, 9), types.boolean, *[types.intp] * 3), codegen
+    return types.void(C, A, B, types.boolean, types.intp, types.intp), codegen
 
 
-def _write_tile(builder: Any, places: Any, onto: Any, rows: int, columns: int, inner: Any) -> None:
+def _write_tile(
+    builder: Any, C: View, A: View, B: View, onto: Any, rows: int, columns: int
+) -> None:
     """Build the code of a tile; LLVM keeps its sums in registers."""
-    c, down, right, a, a_row, a_inner, b, b_inner, b_column = places
     zero = ir.Constant(VECTOR, [0.0] * LANES)
-    entries = list(itertools.product(range(rows), range(columns)))
-    sums = {entry: cgutils.alloca_once(builder, VECTOR) for entry in entries}
+    entries = [(integer(i), integer(j)) for i in range(rows) for j in range(columns)]
+    sums = [cgutils.alloca_once(builder, VECTOR) for _ in entries]
 
-    def place(address: Any, i: Any, by_i: Any, j: Any, by_j: Any) -> Any:
-        index = builder.add(builder.mul(i, by_i), builder.mul(j, by_j))
-        return builder.gep(builder.inttoptr(address, VECTOR.as_pointer()), [index])
+    def read(array: View, *indices: Any) -> Any:
+        return builder.load(array.pointer(indices), align=8)
 
-    def read(*where: Any) -> Any:
-        return builder.load(place(*where), align=8)
-
-    for entry in entries:
-        builder.store(zero, sums[entry])
+    for total in sums:
+        builder.store(zero, total)
     with builder.if_then(onto, likely=False):
-        for i, j in entries:
-            builder.store(read(c, integer(i), down, integer(j), right), sums[i, j])
-    with cgutils.for_range(builder, inner) as loop:
-        left = [read(a, integer(i), a_row, loop.index, a_inner) for i in range(rows)]
-        above = [read(b, loop.index, b_inner, integer(j), b_column) for j in range(columns)]
-        for i, j in entries:
-            total = fma(builder, left[i], above[j], builder.load(sums[i, j]))
-            builder.store(total, sums[i, j])
-    for i, j in entries:
-        where = place(c, integer(i), down, integer(j), right)
-        builder.store(builder.load(sums[i, j]), where, align=8)
+        for entry, total in zip(entries, sums, strict=True):
+            builder.store(read(C, *entry), total)
+    with cgutils.for_range(builder, A.shape[1]) as loop:
+        left = [read(A, integer(i), loop.index) for i in range(rows)]
+        above = [read(B, loop.index, integer(j)) for j in range(columns)]
+        for (a, b), total in zip(itertools.product(left, above), sums, strict=True):
+            builder.store(fma(builder, a, b, builder.load(total)), total)
+    for entry, total in zip(entries, sums, strict=True):
+        builder.store(builder.load(total), C.pointer(entry), align=8)
 
 
 @njit(inline="always")

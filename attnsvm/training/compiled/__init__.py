@@ -1,3 +1,3 @@
 """The compiled training loop (numba): each value holds eight instances in the lanes of a vector."""
 
-from attnsvm.training.compiled.loop import run, uncompiled
+from attnsvm.training.compiled.loop import CompiledLoop, uncompiled

@@ -72,30 +72,27 @@ SHAPES = {
     "cr": "W",
     "rm": "G",
     "ch": "H",
-    "g": "copy moved",
+    "g": "copy",
     "ss": "right",
     "s": "sigma",
-    "p": "product",
 }
 """The work arrays by their axes.
 
 Axes are n, T; r and c of X and R in `Instance`; k features; m columns of K and Q in their span, 0:
-W is trained; h is m, or r for W; a gradient has at most g entries and s singular values, a product
-at most p entries.
+W is trained; h is m, or r for W; a gradient has at most g entries and s singular values.
 
 E becomes q, and C is E (C - C_top); A and B are K^T P and Q^T z, W is Q K^T, G and H the gradients
 in K, and in V or Q; `copy` is one of a gradient, with its right singular vectors and singular
-values `sigma`; for a snapshot, `moved` is a difference of coordinates and `product` that with one
-basis.
+values `sigma`.
 """
 
 Work = workspace(__name__, SHAPES)
 
 
-def work_arrays(n: int, T: int, r: int, c: int, k: int, m: int, columns: int) -> Any:
-    """Return the work arrays of a thread; `columns` are those of W, or of K and Q as given."""
+def work_arrays(n: int, T: int, r: int, c: int, k: int, m: int) -> Any:
+    """Return the work arrays of a thread."""
     h, largest = m or r, max(r, c)
-    further = {"h": h, "g": largest * h, "s": min(largest, h), "p": largest * columns}
+    further = {"h": h, "g": largest * h, "s": min(largest, h)}
     lengths = {"n": n, "T": T, "r": r, "c": c, "k": k, "m": m, **further}
     return blocks.work_arrays(Work, SHAPES, lengths)
 

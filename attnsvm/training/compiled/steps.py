@@ -14,7 +14,7 @@ from numba import njit
 from attnsvm.linalg import EPS
 from attnsvm.linalg.jit import compiled, inlined, subroutine
 from attnsvm.linalg.simd.arithmetic import exp, fill, maximum, sqrt, where
-from attnsvm.linalg.simd.array import LaneArray, arrays, reshaped
+from attnsvm.linalg.simd.array import LaneArray, arrays
 from attnsvm.linalg.simd.blocks import Workspace
 from attnsvm.linalg.simd.matmul import (
     add,
@@ -66,11 +66,9 @@ def replaced(
 class Variable(NamedTuple):
     """W^T, K or Q of all blocks, each array with an axis more in front.
 
-    It is `share` (1,) times its `start` (p, q) plus left (V - share V0) right, so it is its start
-    to the last bit without an update. Coordinates V (a, b), which are updated as the share is,
-    those V0 of the start, left (p, a) and right (b, q), which are empty where they are the
-    identity. `square` (1,) is the squared norm of what of the start is outside of the spans.
-    Momentum M and Adam's sum of squares S (a, b) with log-scales (1,), empty where there is none.
+    Its coordinates V (a, b), the `share` (1,) of its start that is left, which is updated as they
+    are, and the squared norm `square` (1,) of what of the start is outside of the spans. Momentum M
+    and Adam's sum of squares S (a, b) with log-scales (1,), empty where there is none.
     """
 
     V: LaneArray
@@ -80,22 +78,19 @@ class Variable(NamedTuple):
     scale_M: LaneArray
     S: LaneArray
     scale_S: LaneArray
-    start: LaneArray
-    V0: LaneArray
-    left: LaneArray
-    right: LaneArray
 
 
 @arrays
 class Kept(NamedTuple):
-    """What is kept at each stop of each block: K and Q (p, q), W, logits and margins.
+    """What is kept at each stop of each block: coordinates and shares, logits and margins.
 
-    K and Q are empty where W is trained; then W^T takes the place of W.
+    K is empty where W is trained; then W^T takes the place of Q.
     """
 
     K: LaneArray
+    K_share: LaneArray
     Q: LaneArray
-    W: LaneArray
+    Q_share: LaneArray
     logits: LaneArray
     margins: LaneArray
 
@@ -188,24 +183,6 @@ def _descend(
     share[0] *= kept - step * ridge
 
 
-@subroutine
-def _write(out: LaneArray, variable: Variable, b: int, moved: LaneArray, right: LaneArray) -> None:
-    """Write share start + left (V - share V0) right of a block."""
-    V, V0, share = variable.V[b], variable.V0[b].flat, variable.share[b, 0]
-    source = V.flat
-    for j in range(len(source)):
-        moved[j] = source[j] - share * V0[j]
-    product = reshaped(moved, V.shape)
-    if variable.right.shape[1]:
-        product = reshaped(right, (len(V), out.shape[1]))
-        matmul(product, reshaped(moved, V.shape), variable.right[b])
-    if variable.left.shape[1]:
-        matmul(out, variable.left[b], product)
-    else:
-        out[:] = product
-    add(out.flat, variable.start[b].flat, share)
-
-
 @compiled("training loop", "12 s, or 60 s of steps in a norm", nogil=True, error_model="numpy")
 def take_steps(
     first: int,
@@ -221,8 +198,8 @@ def take_steps(
 ) -> None:
     """Take len(plan) steps of K and Q, or of W^T in place of Q, in the blocks first <= b < last.
 
-    After as many steps as each of the rising `stops` says, variables, logits and margins are copied
-    to the arrays `kept`, which have an entry for each stop and block.
+    After as many steps as each of the rising `stops` says, coordinates, logits and margins are
+    copied to the arrays `kept`, which have an entry for each stop and block.
     """
     factors = work.B.shape[1] > 0
     for b in range(first, last):
@@ -236,12 +213,9 @@ def take_steps(
             if recorded:
                 at = taken, b - first
                 kept.logits[at], kept.margins[at] = work.logits, work.margin
+                kept.Q[at], kept.Q_share[at] = Q.V[b], Q.share[b]
                 if factors:
-                    _write(kept.K[at], K, b, work.moved, work.product)
-                    _write(kept.Q[at], Q, b, work.moved, work.product)
-                    matmul(kept.W[at], kept.K[at], kept.Q[at].T)
-                else:
-                    _write(kept.W[at], Q, b, work.moved, work.product)
+                    kept.K[at], kept.K_share[at] = K.V[b], K.share[b]
                 taken += 1
             if k < len(plan):
                 shares = _factors(scale, update.log_ridge)
