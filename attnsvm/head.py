@@ -19,6 +19,9 @@ Parameters = dict[str, Tensor]
 ROUNDING = 1e-12
 """Largest rounding error of products of orthonormal embeddings, which are 0 or 1."""
 
+KINDS = torch.eye(3, dtype=torch.float64)
+"""Columns alpha, beta and rho of a projection that counts itself, its square, its positive part."""
+
 
 class Head(ABC):
     """A prediction head h: R^d -> R, one set of parameters for each problem instance.
@@ -106,14 +109,14 @@ class Projections(Head):
 
     def value(self, o: Tensor, parameters: Parameters) -> Tensor:
         """Return h(o)."""
-        P, (alpha, beta, rho) = self.projections(parameters)
-        p = _times_matrix(o, P)
+        P, kinds = self.projections(parameters)
+        p, (alpha, beta, rho) = _times_matrix(o, P), kinds.to(P)
         return (p * (alpha + 0.5 * beta * p) + rho * p.relu()).sum(-1)
 
     def gradient(self, o: Tensor, parameters: Parameters) -> Tensor:
         """Return P h'(p)."""
-        P, (alpha, beta, rho) = self.projections(parameters)
-        p = _times_matrix(o, P)
+        P, kinds = self.projections(parameters)
+        p, (alpha, beta, rho) = _times_matrix(o, P), kinds.to(P)
         return _times_matrix(alpha + beta * p + rho * (p > 0), P.mT)
 
     def features(self, X: Tensor, parameters: Parameters) -> tuple[Tensor, Tensor]:
@@ -131,8 +134,7 @@ class Linear(Projections):
 
     def projections(self, parameters: Parameters) -> tuple[Tensor, Tensor]:
         """Return v, itself."""
-        v = parameters["v"]
-        return v.unsqueeze(-1), v.new_tensor([[1.0], [0.0], [0.0]])
+        return parameters["v"].unsqueeze(-1), KINDS[:, :1]
 
 
 class Joint(Linear):
@@ -177,7 +179,7 @@ class RowScores(Head):
     def features(self, X: Tensor, parameters: Parameters) -> tuple[Tensor, Tensor]:
         """Return v_i^T x, rounded, and the identity."""
         scores = self.token_slopes(X, X[:, :, 0], parameters)
-        return scores.unsqueeze(-1), X.new_tensor([[1.0], [0.0], [0.0]])
+        return scores.unsqueeze(-1), KINDS[:, :1]
 
     def of_labels(self, C: Tensor, y: Tensor) -> Parameters:
         """Return the parameters that score each of the labels y (..., n) by its row of C (K, d)."""
@@ -231,7 +233,7 @@ class Relu(Projections):
     def projections(self, parameters: Parameters) -> tuple[Tensor, Tensor]:
         """Return V, the positive parts."""
         V = parameters["V"]
-        return V, V.new_tensor([[0.0], [0.0], [1.0]]).expand(3, V.shape[-1])
+        return V, KINDS[:, 2:].expand(3, V.shape[-1])
 
 
 class Quadratic(Linear):
@@ -247,11 +249,9 @@ class Quadratic(Linear):
     def projections(self, parameters: Parameters) -> tuple[Tensor, Tensor]:
         """Return v, itself, and the entries, of which -lambda p^2."""
         v = parameters["v"]
-        unit = torch.eye(v.shape[-1], dtype=v.dtype, device=v.device).expand(len(v), -1, -1)
-        P = torch.cat([v.unsqueeze(-1), unit], -1)
-        kinds = v.new_zeros(3, P.shape[-1])
-        kinds[0, 0], kinds[1, 1:] = 1.0, -2 * self.lam
-        return P, kinds
+        unit = torch.diag_embed(torch.ones_like(v))
+        of_entries = -2 * self.lam * KINDS[:, 1:2].expand(3, v.shape[-1])
+        return torch.cat([v.unsqueeze(-1), unit], -1), torch.cat([KINDS[:, :1], of_entries], 1)
 
 
 _global_draws = Lock()

@@ -114,20 +114,20 @@ def check_data(data: Data, head: Head | None = None, model: Model | None = None)
 def check_model(model: Model, n: int = 3, T: int = 4, d: int = 5) -> None:
     """Check shapes, that no masked token becomes admissible, and batches."""
     shape = (2, *model.label_shape(n, T))
-    arrays = _random(2, n, T, d), _random(2, n, d, seed=1), _random(*shape, seed=2).sign()
+    X, Z, Y = _random(2, n, T, d), _random(2, n, d, seed=1), _random(*shape, seed=2).sign()
     mask = torch.ones(2, n, T, dtype=torch.bool)
     mask[:, 0, -1] = False
     for allowed in (None, mask):
-        samples = model.expand(*arrays, allowed)
+        samples = model.expand(X, Z, Y, allowed)
         B, N, tokens, width = samples.X.shape
         for name, must in (("Z", (B, N, width)), ("Y", (B, N)), ("mask", (B, N, tokens))):
             got = tuple(getattr(samples, name).shape)
             assert got == must, f"expand: {name} has shape {got}, must be {must}"
         assert samples.mask.dtype == torch.bool, f"expand: mask is {samples.mask.dtype}"
         assert samples.mask.any(-1).all(), "expand: a sample without admissible token"
-        alone = model.expand(*(V if V is None else V[1:] for V in (*arrays, allowed)))
+        alone = model.expand(X[1:], Z[1:], Y[1:], None if allowed is None else allowed[1:])
         _same_instance(alone, samples, 1, "expand")
-    seen = (samples.X[0] == arrays[0][0, 0, -1]).all(-1) & samples.mask[0]
+    seen = (samples.X[0] == X[0, 0, -1]).all(-1) & samples.mask[0]
     assert not seen.any(), "expand: a masked token is admissible"
 
 

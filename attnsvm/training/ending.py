@@ -1,15 +1,16 @@
 """Tests at the end of a training: rounding noise of the last step, and minima at finite weights."""
 
 import math
+from collections.abc import Iterable
 from functools import cached_property, partial
-from typing import Self
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
 
 from attnsvm.linalg import EPS
 from attnsvm.linalg.jit import in_parts
-from attnsvm.nn.risk import Forward, Risk, token_gradient
+from attnsvm.nn.risk import Forward, Gradient, Risk, token_gradient
 from attnsvm.optimizer.base import TINY, broadcast, norm
 from attnsvm.optimizer.lbfgs import minimise
 from attnsvm.parameterization import Variables, flat, unflat
@@ -56,6 +57,14 @@ def ended(
     return torch.cat(error), torch.cat(optimum)
 
 
+class Point(NamedTuple):
+    """The forward pass, the gradient, and that in the attention variables as a vector, (B, N)."""
+
+    forward: Forward
+    gradient: Gradient
+    g: Tensor
+
+
 class Ending:
     """How a training ended: its last gradient's error, and whether it is at a finite minimum.
 
@@ -65,23 +74,26 @@ class Ending:
 
     def __init__(self, risk: Risk, variables: Variables, W: Tensor, ridge: float) -> None:
         self.risk, self.variables, self.W, self.ridge = risk, variables, W, ridge
-        self.x = risk.attention(variables)
+        self.x = flat(risk.attention(variables))
 
     def take(self, at: Tensor | slice) -> Self:
         """Return the ending of the instances at `at`."""
         risk = Risk(self.risk.batch.take(at), self.risk.rule, self.risk.loss)
         return type(self)(risk, tuple(V[at] for V in self.variables), self.W[at], self.ridge)
 
-    @cached_property
-    def forward(self) -> Forward:
-        """The forward pass at the last variables."""
-        return self.risk.forward(self.variables)
+    def at(self, x: Tensor, ridge: float) -> Point:
+        """Return what there is at other attention variables, a vector x (B, N)."""
+        attention = self.risk.attention(self.variables)
+        moved = unflat(x, [V.shape for V in attention])
+        variables = (*moved, *self.variables[len(moved) :])
+        forward = self.risk.forward(variables)
+        gradient = self.risk.gradient(variables, forward, ridge=ridge)
+        return Point(forward, gradient, flat(self.risk.attention(gradient.parts)))
 
     @cached_property
-    def gradient(self) -> tuple[Variables, Tensor, tuple[Tensor, ...]]:
-        """The gradient in the attention variables, its log-scale (B,), and that in the logits."""
-        gradient = self.risk.gradient(self.variables, self.forward, ridge=self.ridge)
-        return self.risk.attention(gradient.parts), gradient.log_scales[0], gradient.of_logits
+    def here(self) -> Point:
+        """What there is at the last variables."""
+        return self.at(self.x, self.ridge)
 
     @cached_property
     def sizes(self) -> Tensor:
@@ -96,7 +108,7 @@ class Ending:
         The larger of the two.
         """
         largest = self.sizes.flatten(1).amax(1)
-        return NEAR * torch.maximum(_length(self.x), largest ** (-1 / len(self.x)))
+        return NEAR * torch.maximum(norm(self.x), largest ** (-1 / self.risk.attention_count))
 
     # --- rounding noise ---------------------------------------------------------------------------
 
@@ -108,24 +120,31 @@ class Ending:
         how=sphere, a point of a regularisation path, it is the error as a minimiser: the distance
         of the negative gradient's direction from the normal of the sphere.
         """
-        parts = self.gradient[0]
+        forward, exact, g = self.here
         if how == "sphere":
-            return norm(_unit(flat(parts)) + _unit(flat(self.x)))
+            return norm(_unit(g) + _unit(self.x))
         if how == "direct":
-            direct = self.risk.gradient(self.variables, self.forward, "direct", self.ridge)
-            pairs = zip(self.risk.attention(direct.parts), parts, strict=True)
-            return torch.stack([norm(_unit(a) - _unit(b)) for a, b in pairs]).amax(0)
+            direct = self.risk.gradient(self.variables, forward, "direct", self.ridge)
+            return torch.stack(
+                [norm(_unit(a) - _unit(b)) for a, b in self._pairs(direct, exact)]
+            ).amax(0)
         return self.rounding
+
+    def _pairs(self, first: Gradient, second: Gradient) -> Iterable[tuple[Tensor, Tensor]]:
+        """Return the parts of two gradients in the attention variables, side by side."""
+        return zip(*(self.risk.attention(of.parts) for of in (first, second)), strict=True)
 
     @cached_property
     def rounding(self) -> Tensor:
         """Relative rounding error of the direction of the exact gradient, (B,)."""
-        parts, scale, _ = self.gradient
-        bare = Ending(self.risk, self.variables, self.W, 0.0) if self.ridge else self
-        rescaled = (bare.gradient[1] - scale).exp()
-        pairs = zip(bare.gradient[0], parts, strict=True)
-        shares = [torch.where(norm(a) > 0, rescaled * norm(a) / norm(b), 0.0) for a, b in pairs]
-        noise = self._noise(bare.gradient[2])
+        gradient = self.here.gradient
+        bare = self.at(self.x, 0.0).gradient if self.ridge else gradient
+        rescaled = (bare.log_scales[0] - gradient.log_scales[0]).exp()
+        shares = [
+            torch.where(norm(a) > 0, rescaled * norm(a) / norm(b), 0.0)
+            for a, b in self._pairs(bare, gradient)
+        ]
+        noise = self._noise(bare.of_logits)
         return torch.where(noise.isfinite(), noise * torch.stack(shares).amax(0), torch.inf)
 
     def _noise(self, of_logits: tuple[Tensor, ...]) -> Tensor:
@@ -133,7 +152,7 @@ class Ending:
 
         It is 0 where the gradient is exactly zero.
         """
-        batch, forward, top = self.risk.batch, self.forward, self.forward.top
+        batch, forward, top = self.risk.batch, self.here.forward, self.here.forward.top
         g, exponent, q, scale = of_logits
         others = forward.log_softmax.masked_fill(g == g.gather(-1, top), -torch.inf)
         others = (others + (exponent - scale.unsqueeze(-1)).unsqueeze(-1)).exp()
@@ -160,7 +179,7 @@ class Ending:
         dL/dlogit > 0, so the gradient cannot fall below the contribution of the least attended
         token. Each test is made where those before it leave the question open.
         """
-        scale = self.gradient[1]
+        scale = self.here.gradient.log_scales[0]
         finite = torch.ones_like(scale, dtype=torch.bool)
         if not self.ridge:
             finite = scale > math.log(torch.finfo(scale.dtype).tiny)  # below it the risk underflows
@@ -175,26 +194,19 @@ class Ending:
 
     def _turns_downhill(self) -> Tensor:
         """Return whether the objective stops falling within `reach` along the negative gradient."""
-        g = self.gradient[0]
-        there = self._gradient_at(-self.reach / _length(g), g)
-        return (_length(g) == 0) | (_inner(there, g) <= 0)
+        g = self.here.g
+        there = self.at(self.x - (self.reach / norm(g))[:, None] * g, self.ridge).g
+        return (norm(g) == 0) | ((there * g).sum(1) <= 0)
 
     def _turns_outwards(self) -> Tensor:
         """Return whether it stops falling within NEAR along the ray through the weights.
 
         The cosine of gradient and ray is known to the relative error of the gradient.
         """
-        outwards = self._gradient_at(torch.full_like(self.reach, NEAR), self.x)
+        outwards = self.at(self.x + NEAR * self.x, self.ridge).g
         known_to = self.rounding.clamp(min=ROUNDING)
-        turns = _inner(outwards, self.x) >= -known_to * _length(outwards) * _length(self.x)
-        return (_length(self.gradient[0]) == 0) | turns
-
-    def _gradient_at(self, sizes: Tensor, direction: Variables) -> Variables:
-        """Return the gradient at x + sizes direction, of each instance up to a factor."""
-        moved = [V + broadcast(sizes, V) * D for V, D in zip(self.x, direction, strict=True)]
-        variables = (*moved, *self.variables[len(moved) :])
-        gradient = self.risk.gradient(variables, self.risk.forward(variables), ridge=self.ridge)
-        return self.risk.attention(gradient.parts)
+        turns = (outwards * self.x).sum(1) >= -known_to * norm(outwards) * norm(self.x)
+        return (norm(self.here.g) == 0) | turns
 
     def _has_minimum(self) -> Tensor:
         """Return whether quasi-Newton steps end within `reach` with a negligible gradient.
@@ -202,24 +214,18 @@ class Ending:
         The steps are taken in y, with variables x + reach y; the search ends where ||y|| > GONE.
         """
         risk, unit = self.risk, self.reach[:, None]
-        x, shapes = flat(self.x), [V.shape for V in self.x]
-        head = self.variables[len(self.x) :]
 
         def objective(y: Tensor) -> tuple[Tensor, Tensor]:
-            at = unflat(x + unit * y, shapes) + head
-            forward = risk.forward(at)
-            gradient = risk.gradient(at, forward)
-            g = flat(risk.attention(gradient.parts)) * gradient.log_scales[0].exp()[:, None]
-            return risk.value(forward), unit * g
+            forward, gradient, g = self.at(self.x + unit * y, 0.0)
+            return risk.value(forward), unit * g * gradient.log_scales[0].exp()[:, None]
 
         search = partial(minimise, memory=4, radius=GONE, lengths=LENGTHS)
-        y, steepness = search(objective, torch.zeros_like(x), ITERATIONS, 0.0)
-        at = unflat(x + unit * y, shapes) + head
-        forward = risk.forward(at)
+        y, steepness = search(objective, torch.zeros_like(self.x), ITERATIONS, 0.0)
+        forward = self.at(self.x + unit * y, 0.0).forward
         least = forward.softmax.masked_fill(~risk.batch.mask, 1.0).flatten(1).amin(1)
-        floor = STATIONARY * least * _largest_contribution(risk, at, forward)
-        if len(shapes) > 1:  # the gradient of a factor is proportional to the other one
-            floor = floor * _length(self.x)
+        floor = STATIONARY * least * _largest_contribution(risk, self.variables, forward)
+        if risk.attention_count > 1:  # the gradient of a factor is proportional to the other one
+            floor = floor * norm(self.x)
         return (y.norm(dim=1) <= 1) & (steepness <= floor * self.reach)
 
 
@@ -229,14 +235,6 @@ def _largest_contribution(risk: Risk, variables: Variables, forward: Forward) ->
     least = gamma.masked_fill(~risk.batch.mask, torch.inf).amin(-1)
     slope = risk.loss.derivative(forward.margins).abs() / risk.batch.n
     return (slope * (gamma.amax(-1) - least)).amax(-1)
-
-
-def _inner(a: Variables, b: Variables) -> Tensor:
-    return (flat(a) * flat(b)).sum(1)
-
-
-def _length(a: Variables) -> Tensor:
-    return norm(flat(a))
 
 
 def _unit(part: Tensor) -> Tensor:

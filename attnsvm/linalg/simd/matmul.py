@@ -117,7 +117,7 @@ def _tile(typingctx, C, A, B, onto, rows, columns):  # type: ignore[no-untyped-d
                 block = builder.append_basic_block(f"tile_{height}_{width}")
                 choice.add_case(integer(64 * width + height), block)
                 builder.position_at_end(block)
-                _write_tile(builder, *views, onto, height, width)
+                _write_tile(builder, views, onto, height, width)
                 builder.branch(end)
         builder.position_at_end(end)
         return context.get_dummy_value()
@@ -125,10 +125,9 @@ def _tile(typingctx, C, A, B, onto, rows, columns):  # type: ignore[no-untyped-d
     return types.void(C, A, B, types.boolean, types.intp, types.intp), codegen
 
 
-def _write_tile(
-    builder: Any, C: View, A: View, B: View, onto: Any, rows: int, columns: int
-) -> None:
-    """Build the code of a tile; LLVM keeps its sums in registers."""
+def _write_tile(builder: Any, views: list[View], onto: Any, rows: int, columns: int) -> None:
+    """Build the code of a tile of C = A B; LLVM keeps its sums in registers."""
+    C, A, B = views
     zero = ir.Constant(VECTOR, [0.0] * LANES)
     entries = [(integer(i), integer(j)) for i in range(rows) for j in range(columns)]
     sums = [cgutils.alloca_once(builder, VECTOR) for _ in entries]
