@@ -27,7 +27,10 @@ class BlockSteps(ABC):
     """A batch in blocks of eight instances, of which compiled code takes steps."""
 
     LONGEST: ClassVar[int] = 2**14
-    """Largest number of steps that are submitted at once: an interrupt waits for them."""
+    """Largest number of steps that are submitted at once."""
+
+    TASK: ClassVar[int] = 2**15
+    """Steps times blocks in a task, at least one block: an interrupt waits for a task."""
 
     AHEAD: ClassVar[int] = 3
     """Number of stretches that are begun before the snapshots of the first one are evaluated."""
@@ -79,12 +82,13 @@ class BlockSteps(ABC):
     def _submitted(self, optimizer: FirstOrder, threads: int, pool: Executor) -> Iterator[Stretch]:
         """Yield all stretches, their steps submitted: in each a few blocks at a time.
 
-        The queue balances the work of threads, if there are some stretches.
+        Several threads have some tasks each, so that the queue balances their work.
         """
-        weights, longest = optimizer.weights(self.n), min(self.LONGEST, 1 + optimizer.steps // 4)
+        some, weights = min(threads, 2), optimizer.weights(self.n)
+        longest = min(self.LONGEST, 1 + optimizer.steps // some)
         if optimizer.batch:
             longest = min(longest, max(1, self.LONGEST * 2**6 // self.n))
-        few = max(1, self.blocks // (4 * threads))
+        few = max(1, min(-(-self.blocks // (some * threads)), self.TASK // longest))
         parts = [(b, min(b + few, self.blocks)) for b in range(0, self.blocks, few)]
         seen: list[Future[list[Tensor]] | None] = [None] * len(parts)
         for start, end, stops in _cut(optimizer.grid(), self.most_stops, longest):
