@@ -4,6 +4,7 @@ Each takes the arrays of a run, instance axis B first, and returns (B,).
 """
 
 from collections.abc import Callable, Mapping
+from itertools import product
 from types import FunctionType
 
 import numpy as np
@@ -113,6 +114,50 @@ def increment_apart(arrays: Arrays, name: str, begin: float, end: float) -> np.n
     inner, sizes = (change * target).sum(axis=(1, 2)), _frobenius(change) * _frobenius(target)
     apart: np.ndarray = 1 - inner / np.where(sizes > 0, sizes, np.nan)
     return apart
+
+
+def log_softmax_change(arrays: Arrays, attended: bool) -> np.ndarray:
+    """Return the change of log s_it in the second half of the steps.
+
+    It is the largest one of an attended token, or the least fall of another one; inf without one.
+    """
+    steps, inside = arrays["steps"][0], arrays["attended"].astype(bool)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        log_s = np.log(arrays["softmax"][:, [np.searchsorted(steps, steps[-1] / 2), -1]])
+        falls = log_s[:, 0] - log_s[:, 1]
+    if attended:
+        largest: np.ndarray = np.where(inside, np.abs(falls), 0.0).max(axis=(1, 2))
+        return largest
+    left = arrays["mask"].astype(bool) & ~inside & np.isfinite(log_s[:, 1])
+    least: np.ndarray = np.where(left, falls, np.inf).min(axis=(1, 2))
+    return least
+
+
+def nearest_law(arrays: Arrays) -> np.ndarray:
+    """Return the least 1 - correlation of W with the law of joint training at attended tokens.
+
+    Of each sample any token of softmax >= 1e-3 is tried, with the ratio that is predicted for the
+    selected tokens, and with their classifier vbar.
+    """
+    from attnsvm import solve_svm  # takes 1.4 s
+
+    v = arrays["classifier_W"][:, :, 0]
+    vbar = v / np.linalg.norm(v, axis=1, keepdims=True)
+    gamma = np.nan_to_num(arrays["Y"][..., None] * np.einsum("bntd,bd->bnt", arrays["X"], vbar))
+    attended = arrays["softmax"][:, -1] >= 1e-3
+    tokens = [list(product(*map(np.flatnonzero, sample))) for sample in attended]
+    b, chosen = np.repeat(np.arange(len(v)), [*map(len, tokens)]), np.concatenate(tokens)
+    law = solve_svm(
+        arrays["X"][b],
+        arrays["Z"][b],
+        chosen,
+        offsets=np.take_along_axis(gamma[b], chosen[..., None], 2)[..., 0],
+        ratio=np.nan_to_num(arrays["frobenius_law_predicted_ratio"])[b],
+    ).W
+    W = arrays["trained_W"][b]
+    least = np.full(len(v), np.nan)
+    np.fmin.at(least, b, 1 - (W * law).sum(axis=(1, 2)) / (_frobenius(W) * _frobenius(law)))
+    return least
 
 
 def _selected_rows(arrays: Arrays) -> np.ndarray:

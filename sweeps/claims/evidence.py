@@ -24,7 +24,7 @@ Rule = tuple[str, str]
 OTHERWISE = "otherwise"
 """The condition that every instance meets."""
 
-OF_HISTORY = ("at", "swing", "change", "of_norm")
+OF_HISTORY = ("at", "swing", "change", "lowest", "of_norm")
 """Methods of `Evidence` that are functions in expressions, like those of `arrays`."""
 
 
@@ -89,6 +89,10 @@ class Evidence:
         """Return the largest difference of a quantity from its start; missing if a step is."""
         curve = self.curve(quantity)
         return curve.sub(curve.iloc[:, 0], axis=0).abs().max(axis=1, skipna=False)
+
+    def lowest(self, quantity: str) -> pd.Series:
+        """Return the least recorded value of a quantity of the history."""
+        return self.curve(quantity).min(axis=1)
 
     def of_norm(self, norms: pd.Series, name: str, part: float | None = None) -> pd.Series:
         """Return a column, or with `part` a quantity as in `at`, of a norm of each instance's own.
