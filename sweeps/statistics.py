@@ -11,18 +11,23 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 from scipy.special import stdtr, stdtrit
-from scipy.stats import DegenerateDataWarning, binomtest, bootstrap, false_discovery_control
+from scipy.stats import (
+    DegenerateDataWarning,
+    binomtest,
+    bootstrap,
+    false_discovery_control,
+    spearmanr,
+)
 
 LEVEL = 0.95
 """Coverage of every interval."""
+Z = NormalDist().inv_cdf((1 + LEVEL) / 2)
 RESAMPLES = 2000
 
 BLOCK_NUMBERS = 2**22
 """Largest number of draws in memory at once; a single resample may have more."""
 
 Statistic = Literal["mean", "median"]
-
-
 MIDDLE: Any = {"mean": np.mean, "median": np.median}
 
 
@@ -102,21 +107,18 @@ def summaries(
         q25, q75, and low, high of the bootstrap interval of `statistic`; NaN where used = 0, std
         and the interval also where used = 1.
     """
-    parts = {key: part.to_numpy() for key, part in _grouped(frame, by, value)}
-    samples = [part[np.isfinite(part)] for part in parts.values()]
-    rows = [
-        [*key[: len(by)], used.size, len(part) - used.size, *_moments(used)]
-        for (key, part), used in zip(parts.items(), samples, strict=True)
-    ]
-    columns = [*by, "used", "excluded", "mean", "std", "median", "q25", "q75"]
-    table = pd.DataFrame(rows, columns=columns).assign(low=np.nan, high=np.nan)
-    sizes = np.array([used.size for used in samples])
-    for n in np.unique(sizes[sizes >= 2]):
-        at = np.flatnonzero(sizes == n)
-        block = np.stack([samples[i] for i in at])
-        low, high = bootstrap_interval(block, statistic)
-        table.loc[at, "low"], table.loc[at, "high"] = low, high
-    return table
+    groups = _grouped(frame, by, value)
+    # relative to the first value, so that equal values have exactly that mean
+    rest = _grouped(frame.assign(rest=groups.obj - groups.transform("first")), by, "rest")
+    table = groups.agg(used="count", excluded="size", mean="first", std="std", median="median")
+    table["mean"] += rest.mean()
+    table["excluded"] -= table["used"]
+    table = table.assign(q25=groups.quantile(0.25), q75=groups.quantile(0.75), low=np.nan, high=0.0)
+    samples = pd.Series([part.dropna().to_numpy() for _, part in groups], dtype=object)
+    for _, part in samples.groupby(samples.map(len)):
+        ends = bootstrap_interval(np.stack(part.tolist()), statistic)
+        table.iloc[part.index, -2:] = np.stack(ends, axis=1)
+    return table.reset_index()[[*by, *table]]
 
 
 def wilson_interval(count: np.ndarray, n: np.ndarray) -> np.ndarray:
@@ -139,13 +141,11 @@ def shares(frame: pd.DataFrame, by: Sequence[str], flag: str) -> pd.DataFrame:
         Columns `by`, used (known), excluded (unknown), count, share, low, high; NaN where
         used = 0.
     """
-    numbers = _grouped(frame, by, flag).agg(used="count", excluded="size", count="sum")
-    table = numbers.reset_index()
+    table = _grouped(frame, by, flag).agg(used="count", excluded="size", count="sum")
     table["excluded"] -= table["used"]
     table["share"] = table["count"] / table["used"]  # NaN for 0 / 0
     table["low"], table["high"] = wilson_interval(table["count"], table["used"])
-    table = table.astype({"count": int})
-    return table[[*by, "used", "excluded", "count", "share", "low", "high"]]
+    return table.astype({"count": int}).reset_index()[[*by, *table]]
 
 
 def paired_means(
@@ -158,19 +158,11 @@ def paired_means(
     p_value, the one-sided one of the mean being at most 0; NaN where used < 2.
     """
     table = summaries(frame, by, value)[[*by, "used", "excluded", "mean", "std"]]
-    used = table["used"].to_numpy(dtype=float)
-    known, free = used >= 2, np.where(used >= 2, used - 1, 1.0)
-    error = table["std"].to_numpy(dtype=float) / np.sqrt(np.where(known, used, 1.0))
+    free, mean = table["used"] - 1.0, table["mean"]
+    error = table.pop("std") / np.sqrt(table["used"])  # NaN where used < 2
     half = stdtrit(free, (1 + level) / 2) * error
-    mean = table["mean"].to_numpy(dtype=float)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        p = stdtr(free, -mean / error)
-    p = np.where(error == 0, np.where(mean > 0, 0.0, 1.0), p)
-    return table.drop(columns="std").assign(
-        low=np.where(known, mean - half, np.nan),
-        high=np.where(known, mean + half, np.nan),
-        p_value=np.where(known, p, np.nan),
-    )
+    p = np.where(error == 0, mean <= 0, stdtr(free, -mean / error))
+    return table.assign(low=mean - half, high=mean + half, p_value=p)
 
 
 def false_discovery(p: np.ndarray, any_dependence: bool = False) -> np.ndarray:
@@ -195,21 +187,10 @@ def counts(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     return frame.groupby(list(by), dropna=False, sort=True).size().reset_index(name="count")
 
 
-def _moments(used: np.ndarray) -> tuple[float, ...]:
-    """Return mean, std, median and quartiles."""
-    if used.size == 0:
-        return (np.nan,) * 5
-    q25, median, q75 = np.quantile(used, [0.25, 0.5, 0.75])
-    # relative to the first value, so that equal values have exactly that mean and spread 0
-    mean = used[0] + np.mean(used - used[0])
-    std = np.std(used - used[0], ddof=1) if used.size > 1 else np.nan
-    return mean, std, median, q25, q75
-
-
 def _grouped(frame: pd.DataFrame, by: Sequence[str], name: str) -> Any:
-    """Return a column as floats, NaN if there is none, in the groups of `by`; without it in one."""
+    """Return a column as finite floats or NaN, all NaN if there is none, in the groups of `by`."""
     values = frame[name].to_numpy(dtype=float, na_value=np.nan) if name in frame else np.nan
-    column = pd.Series(values, index=frame.index, dtype=float)
+    column = pd.Series(values, index=frame.index, dtype=float).replace([np.inf, -np.inf], np.nan)
     keys = [frame[key] for key in by] or [pd.Series(0, index=frame.index)]
     return column.groupby(keys, dropna=False, sort=True)
 
@@ -252,9 +233,8 @@ def _firth(A: np.ndarray, count: np.ndarray, n: np.ndarray) -> tuple[np.ndarray,
 
 def _fieller(beta: np.ndarray, covariance: np.ndarray) -> tuple[float, float]:
     """Return the ends of Fieller's interval of -a / b; infinite where b may be 0."""
-    z2 = NormalDist().inv_cdf((1 + LEVEL) / 2) ** 2
     (a, b), ((aa, ab), (_, bb)) = beta, covariance
-    quadratic = np.array([b * b - z2 * bb, 2 * (a * b - z2 * ab), a * a - z2 * aa])
+    quadratic = np.array([b * b - Z**2 * bb, 2 * (a * b - Z**2 * ab), a * a - Z**2 * aa])
     if quadratic[0] <= 0:
         return -np.inf, np.inf
     low, high = sorted(np.roots(quadratic).real)
@@ -267,10 +247,11 @@ def halfway_points(shares: pd.DataFrame, by: Sequence[str], x: str) -> pd.DataFr
     `shares` are those of the function of that name; the columns are `by`, used (instances),
     halfway, low, high.
     """
-    rows = []
-    for key, part in shares.groupby(list(by), dropna=False, sort=True):
-        numbers = [part[name].to_numpy(float) for name in (x, "count", "used")]
-        rows.append([*key, int(part["used"].sum()), *halfway(*numbers)])
+    groups = shares.groupby(list(by), dropna=False, sort=True)
+    rows = [
+        [*key, part["used"].sum(), *halfway(*part[[x, "count", "used"]].to_numpy(float).T)]
+        for key, part in groups
+    ]
     return pd.DataFrame(rows, columns=[*by, "used", "halfway", "low", "high"])
 
 
@@ -283,7 +264,7 @@ def rank_correlation(x: np.ndarray, y: np.ndarray) -> tuple[float, float, float]
     """
     if len(x) < 10 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return np.nan, np.nan, np.nan
-    rho = float(pd.Series(x).rank().corr(pd.Series(y).rank()))
-    inside = np.clip(rho, -1 + 1e-12, 1 - 1e-12)
-    half = NormalDist().inv_cdf((1 + LEVEL) / 2) * np.sqrt((1 + rho**2 / 2) / (len(x) - 3))
-    return rho, float(np.tanh(np.arctanh(inside) - half)), float(np.tanh(np.arctanh(inside) + half))
+    rho = float(spearmanr(x, y).statistic)
+    z = np.arctanh(np.clip(rho, -1 + 1e-12, 1 - 1e-12))
+    half = Z * np.sqrt((1 + rho**2 / 2) / (len(x) - 3))
+    return rho, float(np.tanh(z - half)), float(np.tanh(z + half))
