@@ -20,7 +20,6 @@ from attnsvm.record.files import refused
 from attnsvm.record.stored import StoredRun
 
 from . import cells
-from .cells import disagreements, first_rows
 from .loaded import LoadedSweep
 
 PROVENANCE = ("device", "version", "git_revision", "code", "python")
@@ -61,31 +60,29 @@ def read_sweep(*directories: Path) -> LoadedSweep:
     Its runs are those of `attnsvm.record.sweep_folder`, which raises FileNotFoundError.
     """
     contents = [record.sweep_folder(directory) for directory in directories]
-    absent = {
-        (*content.directory.resolve().parts, name): state
-        for content in contents
-        for name, state in content.without_folder.items()
-    }
-    planned = _each_once(contents)
-    names = _names_of([*absent, *(folder.parts for folder in planned)])
-    rows = [
-        {"run": name, "state": state.state, "reason": state.reason}
-        for name, state in zip(names, absent.values(), strict=False)
-    ]
-    names, configs = names[len(rows) :], list[Mapping[str, Any]]({} for _ in rows)
-    trials, history = dict[int, pa.Table](), dict[int, pa.Table]()
+    places: dict[tuple[str, ...], tuple[record.Plan, record.RunState | None]] = {}
+    for content in contents:
+        parent = (content.runs[0].parent if content.runs else content.directory).resolve().parts
+        for name, state in content.without_folder.items():
+            places.setdefault((*parent, name), (content.plan, state))
+        for run in content.runs:
+            places.setdefault((*parent, run.name), (content.plan, None))
+    names, rows, configs = _names_of([*places]), list[dict[str, Any]](), list[Mapping[str, Any]]()
+    trials, history, folders = dict[int, pa.Table](), dict[int, pa.Table](), dict[str, Path]()
     room = record.usable_memory() // 2
-    places = each("reading record", [*zip(names, planned.items(), strict=True)])
-    for name, (folder, plan) in places:
-        row, config, tables = _run(folder, room)
+    for name, place in zip(each("reading record", names), places, strict=True):
+        plan, state = places[place]
+        row, config, tables = _run(Path(*place), room, state)
         if tables is not None:
             room -= sum(table.nbytes for table in tables)
             trials[len(rows)], curves = tables
             at = curves.column_names.index("quantity")
             encoded = curves["quantity"].dictionary_encode()
             history[len(rows)] = curves.set_column(at, "quantity", encoded)
+        if state is None:
+            folders[name] = Path(*place)
         rows.append({"run": name, **row})
-        configs.append(config or plan.fields.get(folder.name, {}))
+        configs.append(config or plan.fields.get(place[-1], {}))
     runs = pd.DataFrame(rows)
     runs[cells.SEED] = pd.Series([cell.get(cells.SEED) for cell in configs])
     known = cells.in_order(
@@ -104,7 +101,7 @@ def read_sweep(*directories: Path) -> LoadedSweep:
         curves=_stacked(history, runs[["run"]]),
         cells=cells.CellAxes.of(fields[differ]).with_rows(rows_of_trials),
         fields=tuple(known),
-        folders=dict(zip(names, planned, strict=True)),
+        folders=folders,
         question=_shared(runs, "question"),
         command=_command(contents[0].plan, runs) if len(contents) == 1 else "",
         elsewhere=sum(
@@ -114,25 +111,14 @@ def read_sweep(*directories: Path) -> LoadedSweep:
     return _each_instance_once(sweep)
 
 
-def _each_once(contents: Sequence[record.SweepFolder]) -> dict[Path, record.Plan]:
-    """Return the folder of every run with its plan, once if a folder is given twice."""
-    plans: dict[Path, tuple[Path, record.Plan]] = {}
-    for content in contents:
-        place = content.runs[0].parent.resolve() if content.runs else content.directory
-        for run in content.runs:
-            plans.setdefault(place / run.name, (run, content.plan))
-    return dict(plans.values())
-
-
-def _names_of(places: Sequence[Sequence[str]]) -> list[str]:
+def _names_of(places: Sequence[tuple[str, ...]]) -> list[str]:
     """Return the last parts of every place, as many as tell all apart."""
-    names: list[str] = []
     for depth in range(1, max(map(len, places), default=0) + 1):
         words = ("/".join(parts[-depth:]) for parts in places)
         names = [word.encode(errors="replace").decode() for word in words]  # need not be UTF-8
         if len(set(names)) == len(names):
-            break
-    return names
+            return names
+    return []
 
 
 def _shared(runs: pd.DataFrame, column: str) -> str:
@@ -142,13 +128,14 @@ def _shared(runs: pd.DataFrame, column: str) -> str:
 
 
 def _run(
-    folder: Path, room: int
+    folder: Path, room: int, known: record.RunState | None
 ) -> tuple[dict[str, Any], dict[str, Any], tuple[pa.Table, pa.Table] | None]:
     """Return the row of a run, the fields of its config and, if it is done, its tables.
 
-    Tables of more than `room` bytes are refused: the report of the others is worth more.
+    The state is `known` if it has no folder. Tables of more than `room` bytes are refused: the
+    report of the others is worth more.
     """
-    stored = record.run_state(folder, verify=False)  # reading the tables verifies them
+    stored = known or record.run_state(folder, verify=False)  # reading the tables verifies them
     row: dict[str, Any] = {"place": ""} | (_described(stored.run) if stored.run else {})
     row |= {"state": stored.state, "reason": stored.reason}
     fields = recorded_fields(stored.run["config"], stored.run["options"]) if stored.run else {}
@@ -196,19 +183,12 @@ def _each_instance_once(sweep: LoadedSweep) -> LoadedSweep:
     rows = sweep.rows
     if rows.empty:
         return sweep
-    first = first_rows(rows, sweep.runs, sweep.axes)
-    again = rows.index != first
-    if not again.any():
-        return sweep
+    again, disagreeing = cells.repeated(rows, sweep.runs, sweep.axes)
     kept = rows[~again].reset_index(drop=True)
     key = cells.row_key(kept)
-    return replace(
-        sweep,
-        rows=kept,
-        curves=sweep.curves.merge(kept[key], on=key),
-        repeated=int(again.sum()),
-        disagreeing=disagreements(rows, first),
-    )
+    curves = sweep.curves.merge(kept[key], on=key) if again.any() else sweep.curves
+    count = int(again.sum())
+    return replace(sweep, rows=kept, curves=curves, repeated=count, disagreeing=disagreeing)
 
 
 def _stacked(tables: dict[int, pa.Table], keys: pd.DataFrame) -> pd.DataFrame:

@@ -7,7 +7,7 @@ The table has a row for each point: x, a statistic, the ends `low` and `high` of
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, cycle, islice
+from itertools import chain, cycle, islice, product
 from typing import Any, Literal
 
 import matplotlib as mpl
@@ -146,44 +146,29 @@ def curves(
         columns = [name for name in panels if name in columns]
     known = {"used", y} <= set(table)
     points = table[(table["used"] > 0) & table[y].notna()] if known else table.iloc[:0]
-    numbers = {y, *chain(*bands, *(whiskers or {}))} & {*points}
-    points = points.assign(
-        **{name: points[name].to_numpy(dtype=float, na_value=np.nan) for name in numbers},
-    )
-    ticks = () if ticks is None and x == "step" else ticks
-    every = max(points[x].nunique() // 8, 1)
-    steps = np.diff(np.unique(np.log(points.loc[points[x] > 0, x]) if log_x else points[x]))
-    places = {value: k - (len(hues) - 1) / 2 for k, value in enumerate(hues)}
-
-    def placed(rows: pd.DataFrame) -> pd.DataFrame:
-        rows = rows.assign(**{role: rows.get(role, "") for role in ROLES})
-        rows["fill"] = rows["hue"].astype(object).where(rows["dash"] == dashes[0], "open")
-        place = rows["hue"].map(places).astype(float)
-        return rows.assign(**{x: rows[x].astype(float) + offset * place})
-
-    drawn = points = placed(points)
     if instances is not None:
-        around = placed(instances)
-        width = (0.15 * offset or 0.06) * min(steps, default=1)
-        noise = np.random.default_rng(0).uniform(-width, width, len(around))
-        around[x] = around[x] * np.exp(noise) if log_x else around[x] + noise
-        drawn = pd.concat([points, around.rename(columns={y: "instance"})], ignore_index=True)
+        around = instances.rename(columns={y: "instance"}).drop(columns="used", errors="ignore")
+        points = pd.concat([points, around], ignore_index=True)
+    points = points.assign(**{role: points.get(role, "") for role in ROLES})
+    numbers = {x, y, "instance", *chain(*bands, *(whiskers or {}))} & {*points}
+    points = points.astype(dict.fromkeys(numbers, float))
+    place = dict(zip(hues, offset * (np.arange(len(hues)) - (len(hues) - 1) / 2), strict=True))
+    points[x] += points["hue"].map(place).astype(float)
+    points["fill"] = points["hue"].astype(object).where(points["dash"] == dashes[0], "open")
     colours = palette or style.colours(hues)
     looks: dict[str, list[Any]] = {
         "color": [colours.get(value, style.INK) for value in hues],
         "marker": [*islice(cycle(style.MARKERS), len(hues))],
         "linewidth": [1.2 + widen * min(k, 4) for k in reversed(range(len(hues)))],
     }
-    solid = {"fillcolor": [*looks["color"], "white"], "linewidth": [*looks["linewidth"], 1.2]}
-    fig = fig or style.figure(1, 1)
-    fig.set_size_inches(style.width_of(len(columns)), height * len(rows) + 0.35)
-    mapped = {"color": "hue", "marker": "hue", "linestyle": "dash", "group": "dash"}
-    plot = so.Plot(drawn, x=x, y=y, **mapped, **dict.fromkeys(solid, "fill"))
-    plot = plot.facet(col="col", row="row", order={"col": columns, "row": rows})
-    plot = plot.share(x=True, y="col" if by_column else True)
-    scales = {name: so.Nominal(looks[name], order=hues) for name in ("color", "marker")}
-    scales |= {name: so.Nominal(of, order=[*hues, "open"]) for name, of in solid.items()}
+    scales = {name: so.Nominal(of, order=hues) for name, of in looks.items()}
+    filled = {"fillcolor": [*looks["color"], "white"], "linewidth": [*looks["linewidth"], 1.2]}
+    scales |= {name: so.Nominal(of, order=[*hues, "open"]) for name, of in filled.items()}
     scales["linestyle"] = so.Nominal([*islice(cycle(style.DASHES), len(dashes))], order=dashes)
+    fig = _grid(rows, columns, height, fig)
+    roles = {"color": "hue", "marker": "hue", "linestyle": "dash"} | dict.fromkeys(filled, "fill")
+    plot = so.Plot(points, x, y, group="dash", **roles)
+    plot = plot.facet("col", "row", order={"col": columns, "row": rows})
     marks: list[tuple[Any, dict[str, str]]] = [
         (so.Band(alpha=opacity, edgewidth=0), {"ymin": low, "ymax": high})
         for (low, high), opacity in bands.items()
@@ -194,37 +179,40 @@ def curves(
         bar = so.Range(artist_kws={"capstyle": "butt"}, **look)  # others end beyond its values
         marks.append((bar, {"ymin": low, "ymax": high}))
     if joined:
+        every = max(points[x].nunique() // 8, 1)
         marks.append((so.Line(edgewidth=0.8, artist_kws={"markevery": every}), {}))
     else:
         marks.append((so.Dot(pointsize=3, edgewidth=0, alpha=1 if whiskers else 0.6), {}))
     if "fitted" in points:
         marks.append((so.Line(linestyle=":", marker="", linewidth=1.0), {"y": "fitted"}))
-    if "instance" in drawn:
+    if "instance" in points:
         dot = so.Dot(pointsize=1.8, edgewidth=0, alpha=0.5, marker="o")
-        marks.insert(0, (dot, {"y": "instance"}))
+        plot = plot.add(dot, so.Jitter(seed=0), legend=False, y="instance")
     for mark, ends in marks if len(points) else ():
         plot = plot.add(mark, legend=False, **ends)
     with warnings.catch_warnings():
         # seaborn 0.13 passes an argument that pandas 3 deprecates
         warnings.simplefilter("ignore", pd.errors.Pandas4Warning)
-        plot.scale(**scales).theme(mpl.rcParams.find_all(THEME)).on(fig).plot()
-    grid = np.array(fig.axes, dtype=object).reshape(len(rows), len(columns))
-    for (i, j), ax in np.ndenumerate(grid):
-        panel = panels.get(columns[j], Panel())
-        if rows_of(points, {"row": rows[i], "col": columns[j]}).empty:
+        plot = plot.share(x=True, y="col" if by_column else True).scale(**scales)
+        plot.theme(mpl.rcParams.find_all(THEME)).on(fig).plot()
+    ticks = () if ticks is None and x == "step" else table[x] if ticks is None else ticks
+    for (row, column), ax in zip(product(rows, columns), fig.axes, strict=True):
+        panel = panels.get(column, Panel())
+        if rows_of(points, {"row": row, "col": column}).empty:
             style.empty(ax, (len(points) and panel.nothing) or "no instance")
-        words = [rows[i], "" if by_column else columns[j]]
-        new = all(words) or (words[0] and j == 0) or (words[1] and i == 0)
-        style.heading(ax, ", ".join(filter(None, map(str, words))) if new else "")
-        ax.set_ylabel(panel.label if by_column or j == 0 else "", visible=True)
-        ax.set_xlabel((x_label or notation.column(x)) if i == len(rows) - 1 else "")
-        _scale(ax, panel)
-        _x_scale(ax, points[x], log_x, table[x] if ticks is None else ticks)
-    line = {"linestyle": "-" if joined else ""}
+        style.heading(ax, ", ".join(filter(None, map(str, (row, "" if by_column else column)))))
+        labelled = by_column or column == columns[0]
+        ax.set_ylabel(panel.label if labelled else "", visible=True)
+        ax.set_xlabel((x_label or notation.column(x)) if row == rows[-1] else "")
+        style.y_axis(ax, panel.scale)
+        if panel.line is not None:
+            ax.axhline(panel.line, color=style.FAINT, linestyle=":", linewidth=0.9)
+        style.x_axis(ax, points[x].to_numpy(), log_x, ticks)
+    shown = zip(hues, *looks.values(), strict=True) if len(hues) > 1 else ()
     entries: dict[str, Mapping[str, Any]] = {
-        str(value): dict(zip(looks, look, strict=True)) | line
-        for value, *look in zip(hues, *looks.values(), strict=True)
-        if len(hues) > 1 and value
+        str(hue): dict(zip(looks, look, strict=True)) | ({} if joined else {"linestyle": ""})
+        for hue, *look in shown
+        if hue
     }
     if len(dashes) > 1:
         ink = [{"color": style.INK, "linestyle": kind} for kind in style.DASHES]
@@ -234,26 +222,11 @@ def curves(
     return fig
 
 
-def _scale(ax: Axes, panel: Panel) -> None:
-    if panel.scale == "log":
-        style.log_axis(ax.yaxis)
-    elif panel.scale == "share":
-        style.share_axis(ax)
-    elif panel.scale == "from_zero":
-        ax.set_ylim(bottom=0)
-    if panel.line is not None:
-        ax.axhline(panel.line, color=style.FAINT, linestyle=":", linewidth=0.9)
-
-
-def _x_scale(ax: Axes, x: "pd.Series[float]", log: bool, ticks: Iterable[float]) -> None:
-    if log and (x > 0).any():
-        if (x == 0).any():
-            style.log_axis_from_zero(ax, x)
-            return
-        style.log_axis(ax.xaxis)
-        if x.max() > 200 * x.min():
-            return
-    style.ticks_at(ax, ticks)
+def _grid(rows: list[Any], columns: list[Any], height: float, fig: Figure | None) -> Figure:
+    """Return the figure, or a new one, of the size for panels of this height."""
+    fig = fig or style.figure(1, 1)
+    fig.set_size_inches(style.width_of(len(columns)), height * len(rows) + 0.35)
+    return fig
 
 
 def bars(
@@ -280,9 +253,8 @@ def bars(
     panels = fig.subplots(1, len(columns), sharey=True, squeeze=False)[0]
     for ax, column in zip(panels, columns, strict=True):
         part = rows_of(table, {"col": column})
+        names, start = values_of(part, at), 0.0
         sums = part.groupby([kind, at], observed=True)[["share", "count"]].sum()
-        names = values_of(part, at)
-        start = np.zeros(len(names))
         for name, look in looks.items():
             rows = sums.reindex([(name, value) for value in names]).fillna(0.0)
             if not (rows["count"].any() or look.get("always")):
@@ -296,7 +268,7 @@ def bars(
             start += rows["share"].to_numpy()
         ax.grid(False)
         style.words_at(ax, names)
-        style.share_axis(ax)
+        style.y_axis(ax, "share")
         style.heading(ax, str(column))
         ax.set_xlabel(x_label)
     panels[0].set_ylabel(y_label)
@@ -349,18 +321,17 @@ def heatmaps(
     figure.
     """
     rows, columns = values_of(table, "row"), values_of(table, "col")
-    fig = fig or style.figure(1, 1)
-    fig.set_size_inches(style.width_of(len(columns)), height * len(rows) + 0.35)
+    fig = _grid(rows, columns, height, fig)
     panels = fig.subplots(len(rows), len(columns), sharey=True, squeeze=False)
-    for (i, j), ax in np.ndenumerate(panels):
-        part = rows_of(table, {"row": rows[i], "col": columns[j]})
+    for (row, column), ax in zip(product(rows, columns), panels.flat, strict=True):
+        part = rows_of(table, {"row": row, "col": column})
         ax.set_facecolor("#efefef")  # a cell without an instance
         if part[value].isna().all():
             style.empty(ax, "no instance")
             continue
         heatmap(ax, part, y, x, value, norm=norm, **look)
         ax.invert_yaxis()
-        style.heading(ax, ", ".join(filter(None, (rows[i], columns[j]))))
-        ax.set(xlabel=x_label, ylabel=y_label if j == 0 else "")
+        style.heading(ax, ", ".join(filter(None, (row, column))))
+        ax.set(xlabel=x_label, ylabel=y_label if column == columns[0] else "")
     fig.colorbar(ScalarMappable(norm, "viridis"), ax=fig.axes, label=label, aspect=25, pad=0.01)
     return fig

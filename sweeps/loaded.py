@@ -138,7 +138,7 @@ class LoadedSweep(Summarized):
 
         The most frequent comes first.
         """
-        counted = unrecorded(self.runs, self.rows, self.cells.of_runs)
+        counted = unrecorded(self.runs)
         counted.update(self.rows["status"] if len(self.rows) else ())
         return {status: n for status, n in counted.most_common() if n}
 
@@ -227,13 +227,13 @@ class LoadedSweep(Summarized):
 
         ChartError if there are none, or no such column.
         """
-        kept = chosen_rows(self, self.trials, where)
+        rows = chosen_rows(self, where)
         runs, curves = (
-            table[table["run"].isin(set(kept["run"]))] for table in (self.runs, self.curves)
+            table[table["run"].isin(set(rows["run"]))] for table in (self.runs, self.curves)
         )
         if "run" in curves:
             curves = curves.assign(run=curves["run"].cat.remove_unused_categories())
-        return replace(self, rows=self.rows.loc[kept.index], runs=runs, curves=curves)
+        return replace(self, rows=rows, runs=runs, curves=curves)
 
     def plot(self, x: str, y: str, **parts: Any) -> Any:
         """Draw any column against any other; return matplotlib axes, (row, col).

@@ -17,28 +17,22 @@ def _section(directory: Path, name: str) -> dict[str, Any]:
     try:
         frames = aggregate.read_sweep(directory / name)
     except FileNotFoundError as error:
-        empty = {"question": "", "pictures": (), "has_report": False, "kept": ""}
-        return {"name": name, "warning": str(error)} | empty
+        return {"name": name, "warning": str(error), "question": "", "files": None}
     files = write_report(frames)
     missing = [frames.not_shown, *(f"Could not be drawn: {line}." for line in files.failed)]
-    return {
-        "name": name,
-        "warning": " ".join(missing).strip(),
-        "question": frames.question,
-        "pictures": files.pictures,
-        "has_report": True,
-        "kept": files.kept,
-    }
+    warning = " ".join(filter(None, [*missing, files.kept]))
+    return {"name": name, "warning": warning, "question": frames.question, "files": files}
 
 
 def main(directory: Path = Path("multirun")) -> None:
     """Write the page of the experiments that are in a folder; it says which are not."""
     sections = [_section(directory, name) for name in experiments()]
     page = directory / "overview.html"
-    kept = [section["kept"] for section in sections if section["kept"]]
+    kept = [
+        section["warning"] for section in sections if section["files"] and section["files"].kept
+    ]
     if kept and page.exists():
-        sys.stdout.write("\n".join([*kept, f"{page}: stays", ""]))
-        sys.exit(1)
+        sys.exit("\n".join([*kept, f"{page}: stays"]))
     write_atomically(page, render("overview.html", sections=sections).encode())
     sys.stdout.write(f"overview {page}\n")
 

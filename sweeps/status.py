@@ -5,12 +5,12 @@
 
 import argparse
 import sys
-import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from attnsvm import record
 from attnsvm.config.words import MEANINGS
@@ -24,61 +24,41 @@ def progress(directory: Path, pending: Iterable[str], done: int) -> Iterator[Non
 
     `done` runs of the sweep in `directory` are done already. At the end a line is printed.
     """
-    runs = Runs(directory, pending, done)
-    try:
-        with doing(runs.line):
-            yield
-    finally:
-        if runs.total > done:
-            spent = record.duration(time.monotonic() - runs.begin)
-            say(f"{runs.line()}, {spent} in all", sys.stderr)
+    written = {name: _written(directory / name) for name in pending}
+    total, begin = done + len(written), time.monotonic()
+    finished: dict[str, Mapping[str, Any]] = {}
 
-
-class Runs:
-    """The runs of a sweep in a folder: those that are pending, and the number of the others."""
-
-    def __init__(self, directory: Path, pending: Iterable[str], done: int) -> None:
-        self.directory, self.done_before = directory, done
-        self.begin = time.monotonic()
-        self.open = {name: self._written(name) for name in pending}
-        self.total = done + len(self.open)
-        self.states: Counter[str] = Counter()
-        self.instances = 0
-        self.reading = threading.Lock()
-
-    def line(self) -> str:
-        """Return how many runs are done, have failed, are running, and the time left."""
-        with self.reading:
-            self._update()
-        finished, left = sum(self.states.values()), len(self.open)
-        elapsed = time.monotonic() - self.begin
-        locks = (self.directory / name / record.LOCK_FILE for name in self.open)
+    def line() -> str:
+        for name in written.keys() - finished.keys():
+            if _written(directory / name) not in (None, written[name]):
+                with suppress(OSError, record.CorruptRecordError):
+                    finished[name] = record.read_run(directory / name)
+        elapsed, left = time.monotonic() - begin, written.keys() - finished.keys()
+        states = Counter(run["state"] for run in finished.values())
+        instances = sum(run.get("drawn", 0) for run in finished.values())
+        locks = (directory / name / record.LOCK_FILE for name in left)
         running = sum(record.kind_of(lock) == "a file" for lock in locks)
-        parts = [f"{self.done_before + self.states['done']} of {self.total} runs done"]
-        parts += [f"{n} {state}" for state, n in sorted(self.states.items()) if state != "done"]
+        parts = [f"{done + states.pop('done', 0)} of {total} runs done"]
+        parts += [f"{count} {state}" for state, count in sorted(states.items())]
         parts += [f"{running} running"] if running else []
-        parts += [f"{self.instances / elapsed:.3g} instances/s"] if self.instances else []
-        parts += [f"{record.duration(left * elapsed / finished)} left"] if finished and left else []
+        parts += [f"{instances / elapsed:.3g} instances/s"] if instances else []
+        if finished and left:
+            parts.append(f"{record.duration(len(left) * elapsed / len(finished))} left")
         return ", ".join(parts)
 
-    def _update(self) -> None:
-        for name in list(self.open):
-            written = self._written(name)
-            if written in (None, self.open[name]):
-                continue
-            try:
-                run = record.read_run(self.directory / name)
-            except (OSError, record.CorruptRecordError):
-                continue
-            del self.open[name]
-            self.states[run["state"]] += 1
-            self.instances += run.get("drawn", 0)
+    try:
+        with doing(line):
+            yield
+    finally:
+        if total > done:
+            say(f"{line()}, {record.duration(time.monotonic() - begin)} in all", sys.stderr)
 
-    def _written(self, name: str) -> int | None:
-        try:
-            return (self.directory / name / record.RUN_FILE).stat().st_mtime_ns
-        except OSError:
-            return None
+
+def _written(folder: Path) -> int | None:
+    try:
+        return (folder / record.RUN_FILE).stat().st_mtime_ns
+    except OSError:
+        return None
 
 
 def table(

@@ -38,9 +38,6 @@ DASHES: tuple[Any, ...] = ("-", (0, (4, 1.6)), (0, (1, 1.4)), (0, (4, 1.2, 1, 1.
 COLUMN, PAGE = 8.5 / 2.54, 17 / 2.54
 """Widths of a figure in a column and across the page of a paper, in inches."""
 
-LEGEND_LINE = 0.17
-"""Height of a line of a legend, in inches."""
-
 FRAME_MS, FRAME_DPI = 120, 130
 """Duration and resolution of the frames of an animation."""
 
@@ -122,19 +119,13 @@ def plain(text: object, limit: int = 80) -> str:
 
 def wrapped(text: str, room: float) -> str:
     """Return a text with line breaks after commas, not in formulas: lines fit `room` inches."""
-    first, *others = re.split(r", (?=(?:[^$]*\$[^$]*\$)*[^$]*$)", text)
-    lines = [first]
-    for part in others:
-        fits = text_width(f"{lines[-1]}, {part}") <= room
-        lines[-1:] = [f"{lines[-1]}, {part}"] if fits else [f"{lines[-1]},", part]
+    size, lines = mpl.rcParams["legend.fontsize"], list[str]()
+    for part in re.split(r"(?<=,) (?=(?:[^$]*\$[^$]*\$)*[^$]*$)", text):
+        longer = " ".join([*lines[-1:], part])
+        blank = not longer.strip()
+        fits = blank or TextPath((0, 0), longer, size=size).get_extents().width <= 72 * room
+        lines[-1:] = [longer] if fits else [*lines[-1:], part]
     return "\n".join(lines)
-
-
-def text_width(text: str) -> float:
-    """Return the width of a legend's text in inches."""
-    size = float(mpl.rcParams["legend.fontsize"])
-    paths = [TextPath((0, 0), line, size=size) for line in text.split("\n")]
-    return max(path.get_extents().width if len(path.vertices) else 0.0 for path in paths) / 72
 
 
 def heading(ax: Axes, text: str) -> None:
@@ -155,16 +146,15 @@ def note(fig: Figure, lines: Sequence[str]) -> None:
 
 def legend(fig: Figure, handles: Mapping[str, Artist]) -> None:
     """Name what the panels show, above them; the figure grows by the height of the legend."""
-    width = fig.get_figwidth()
-    names = [wrapped(name, width - 0.5) for name in handles]
-    if not names:
-        return
-    columns = max(1, int(width / (max(map(text_width, names)) + 0.42)))
-    tallest = 1 + max(name.count("\n") for name in names)
-    lines = -(-len(names) // columns) * tallest
-    fig.set_figheight(fig.get_figheight() + LEGEND_LINE * lines + 0.05)
-    where: Any = {"loc": "outside upper left", "alignment": "left", "ncols": columns}
-    fig.legend(handles.values(), names, **where)
+    names = [wrapped(name, fig.get_figwidth() - 0.5) for name in handles]
+    look: Any = {"loc": "outside upper left", "alignment": "left"}
+    for columns in range(len(names), 0, -1):
+        words = fig.legend(handles.values(), names, ncols=columns, **look)
+        size = words.get_window_extent()
+        if columns == 1 or size.width <= fig.bbox.width:
+            fig.set_figheight(fig.get_figheight() + size.height / fig.dpi)
+            return
+        words.remove()
 
 
 def empty(ax: Axes, text: str) -> None:
@@ -186,20 +176,6 @@ def colours(keys: Iterable[Hashable]) -> dict[Any, str]:
     return dict(zip(keys, shades, strict=False))
 
 
-def ticks_at(ax: Axes, values: Iterable[float]) -> None:
-    """Put the ticks of the x axis at the values of the grid; at round ones if there are over 12."""
-    ticks = sorted({float(v) for v in values if np.isfinite(v)})
-    if not 1 <= len(ticks) <= 12:
-        return
-    ax.xaxis.set_major_locator(ticker.FixedLocator(ticks))
-    ax.xaxis.set_minor_locator(ticker.NullLocator())
-    ax.xaxis.set_major_formatter("{x:g}")
-    if len(ticks) == 1 and ax.get_xscale() == "log":
-        ax.set_xlim(ticks[0] / 2, ticks[0] * 2)
-    elif len(ticks) == 1:
-        ax.set_xlim(ticks[0] - 1, ticks[0] + 1)
-
-
 def words_at(ax: Axes, words: Sequence[str]) -> None:
     """Put words at 0, 1, 2, ... of the x axis; long ones are slanted."""
     longest = max(len(line) for word in words for line in str(word).split("\n"))
@@ -214,43 +190,45 @@ def percent(axis: Axis) -> None:
     axis.set_major_formatter(ticker.PercentFormatter(xmax=1, decimals=0))
 
 
-def share_axis(ax: Axes) -> None:
-    """Make the y axis run from 0 to 100 %."""
-    ax.set_ylim(-0.04, 1.04)
-    ax.set_yticks([0, 0.5, 1])
-    percent(ax.yaxis)
-
-
-def log_axis(axis: Axis) -> None:
-    """Make an axis with positive data logarithmic; extend a short range of y to whole decades."""
-    ax = axis.axes
-    if axis is ax.xaxis:
-        ax.set_xscale("log")
-        axis.set_minor_formatter(ticker.NullFormatter())
-        low, high = ax.get_xlim()
-        if high < 100 * low:
-            axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
-            axis.set_major_formatter("{x:g}")
-        return
+def y_axis(ax: Axes, scale: str) -> None:
+    """Make the y axis logarithmic if it has positive data; "share": 0 to 100 %, or "from_zero"."""
     shared = ax.get_shared_y_axes().get_siblings(ax)
-    limits = np.array([other.dataLim.intervaly for other in shared])
-    limits = limits[np.isfinite(limits).all(axis=1)]
-    if not limits.size or limits.max() <= 0:
-        return
-    ax.set_yscale("log")
-    axis.set_minor_formatter(ticker.NullFormatter())
-    low, high = limits[:, 0].min(), limits[:, 1].max()
-    if low > 0 and high / low < 30:
-        ax.set_ylim(10.0 ** np.floor(np.log10(low)), 10.0 ** np.ceil(np.log10(high) + 1e-9))
+    if scale == "log" and any(np.isfinite(other.dataLim.minposy) for other in shared):
+        ax.set_yscale("log")
+    elif scale == "share":
+        ax.set_ylim(-0.04, 1.04)
+        ax.set_yticks([0, 0.5, 1])
+        percent(ax.yaxis)
+    elif scale == "from_zero":
+        ax.set_ylim(bottom=0)
 
 
-def log_axis_from_zero(ax: Axes, values: Iterable[float]) -> None:
-    """Make the x axis logarithmic, with the value 0 in a linear part at its left end."""
-    positive = np.array(sorted({float(v) for v in values if v > 0}))
-    decades = np.arange(np.ceil(np.log10(positive[0])), np.log10(positive[-1]) + 0.01)
-    linear = max(0.8, 0.15 * len(decades))  # width of the linear part in decades: fits two labels
-    ax.set_xscale("symlog", linthresh=positive[0], linscale=linear)
-    ax.set_xlim(-0.3 * positive[0], 2 * positive[-1])
-    every = max(1, -(-len(decades) // 6))
-    ax.xaxis.set_major_locator(ticker.FixedLocator([0.0, *10.0 ** decades[::every]]))
-    ax.xaxis.set_minor_locator(ticker.NullLocator())
+def x_axis(ax: Axes, values: np.ndarray, log: bool, ticks: Iterable[float]) -> None:
+    """Put the ticks of the x axis at those of the grid; at round ones if there are over 12.
+
+    A logarithmic axis has the value 0 in a linear part at its left end.
+    """
+    positive = values[values > 0]
+    if log and len(positive):
+        least, decades = positive.min(), np.log10(positive.max() / positive.min())
+        if len(positive) < len(values):
+            # fits two labels
+            linear = max(0.8, 0.15 * decades)
+            ax.set_xscale("symlog", linthresh=least, linscale=linear)
+            ax.set_xlim(-0.3 * least, 2 * positive.max())
+            ax.xaxis.set_major_locator(ticker.SymmetricalLogLocator(base=10, linthresh=least))
+            return
+        ax.set_xscale("log")
+        ax.xaxis.set_minor_formatter(ticker.NullFormatter())
+        if decades < 2:
+            ax.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+            ax.xaxis.set_major_formatter("{x:g}")
+        elif decades > 2.3:
+            return
+    ticks = sorted({float(v) for v in ticks if np.isfinite(v)})
+    if 1 <= len(ticks) <= 12:
+        ax.xaxis.set_major_locator(ticker.FixedLocator(ticks))
+        ax.xaxis.set_minor_locator(ticker.NullLocator())
+        ax.xaxis.set_major_formatter("{x:g}")
+    if len(ticks) == 1:
+        ax.set_xlim((ticks[0] / 2, ticks[0] * 2) if log else (ticks[0] - 1, ticks[0] + 1))

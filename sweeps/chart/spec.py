@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
-from attnsvm.config.names import did_you_mean, nearest
+from attnsvm.config.names import keywords_checked, must_be_one_of, nearest
 from attnsvm.record import one_line
 from attnsvm.record.columns import QUANTITIES, RUN_COLUMNS, STATUS, TRIAL_COLUMNS, WORDS
 
@@ -25,6 +25,14 @@ Kind = Literal["line", "scatter", "box", "heatmap"]
 Estimator = Literal["median", "mean"]
 Interval = Literal["quartiles", "ci", "sd", "none"]
 Law = Literal["power", "exponential"]
+
+ALLOWED = {
+    "kind": get_args(Kind),
+    "estimator": get_args(Estimator),
+    "interval": get_args(Interval),
+    "fit": get_args(Law),
+}
+"""Field of a spec -> its words."""
 
 STEP = "step"
 ALL = "all"
@@ -106,15 +114,13 @@ class ChartSpec:
     @property
     def name(self) -> str:
         """The name of the files of the chart; charts that show something else have other names."""
-        by = [name for name in (self.hue, self.col, self.row) if name]
-        words = [self.y, "vs", self.x, *(["by", *by] if by else []), str(self.kind)]
-        if self.estimator != "median" and self.kind in ("line", "heatmap"):
-            words.append(self.estimator)
-        words += [word for word in (self.interval, self.fit) if word]
-        words += ["points"] * self.points
+        by = list(filter(None, [self.hue, self.col, self.row]))
+        words = [self.y, "vs", self.x, *(["by", *by] if by else []), self.kind]
+        words += [self.estimator] if self.estimator != "median" else []
+        words += [self.interval, self.fit, "points" * self.points]
         words += ["+".join(["log", *sorted({*self.log})])] if self.log else []
-        words += ["+".join(self.status)] * (self.status != ("ok",))
-        return "_".join([*words, *self.chosen]).replace("/", "_")
+        words += ["+".join(self.status)] if self.status != ("ok",) else []
+        return "_".join(filter(None, [*words, *self.chosen])).replace("/", "_")
 
     @property
     def chosen(self) -> list[str]:
@@ -127,16 +133,11 @@ def spec_of(x: str, y: str, parts: Mapping[str, Any]) -> ChartSpec:
 
     TypeError: there is no such part.
     """
-    known = [part.name for part in fields(ChartSpec)][2:]
-    for name in parts:
-        if name not in known:
-            near = did_you_mean(name, known)
-            raise TypeError(f"chart: unknown part {name}; {near}must be {' | '.join(known)}")
     words = {**parts, "where": parts.get("where") or {}}
     for name in {"log", "status"} & set(words):
         value = words[name]
         words[name] = tuple(value.split(",") if isinstance(value, str) else value)
-    return ChartSpec(x, y, **words)
+    return keywords_checked(ChartSpec)(x, y, **words)
 
 
 # --- what there is --------------------------------------------------------------------------------
@@ -147,9 +148,9 @@ def named(sweep: LoadedSweep, spec: ChartSpec) -> tuple[ChartSpec, list[str]]:
 
     ChartError: no column has that name or meaning.
     """
-    if sweep.trials.empty:
+    if sweep.rows.empty:
         raise ChartError("no instance is on record: must have a run that is done")
-    notes: list[str] = []
+    notes = list[str]()
     columns: dict[str, Any] = {part: _meant(sweep, part, name, notes) for part, name in spec.parts}
     where = {_meant(sweep, "where", name, notes): value for name, value in spec.where.items()}
     spec = replace(spec, **columns, where=where)
@@ -160,55 +161,55 @@ def named(sweep: LoadedSweep, spec: ChartSpec) -> tuple[ChartSpec, list[str]]:
 
 def _meant(sweep: LoadedSweep, part: str, name: str, notes: list[str]) -> str:
     """Return the column that a word means: its name, its last word, or its heading on screen."""
-    trials, runs = sweep.trials, sweep.runs
-    of_runs = [str(column) for column in runs if column not in ("reason", "place")]
-    of_runs = [column for column in of_runs if runs[column].notna().any()]
-    quantities = [*sweep.history["quantity"].unique()] if "quantity" in sweep.history else []
-    flags = [f"{column}={word}" for column in WORDS if column in trials for word in WORDS[column]]
-    known, what = [*map(str, trials), *of_runs], "a column of the instances or a field"
+    rows = sweep.rows
+    empty = [str(column) for column in rows if rows[column].isna().all()]
+    known = [
+        column for column in map(str, rows) if not (column in empty and column in sweep.fields)
+    ]
+    quantities = [*sweep.curves["quantity"].unique()] if "quantity" in sweep.curves else []
+    what = "a column of the instances or a field"
     if part == "y over steps":
-        part, known = "y", quantities
-        what = f"a quantity of the history, with x=step: {' | '.join(map(one_line, known))}"
+        part, known, what = "y", quantities, "a quantity of the history, with x=step"
     elif part == "y":
-        known += flags
+        known += [
+            f"{column}={word}" for column in WORDS if column in rows for word in WORDS[column]
+        ]
     elif part == "x":
         known += [STEP]
     if name in known:
-        column = name
-    else:
-        same = list(dict.fromkeys(c for c in known if re.split("[.=]", c)[-1] == name))
-        same = [c for c in same if c in sweep.axes] or same
-        shown = [
-            c
-            for c in (*HEADINGS, *known)
-            if c in known and not (c in trials and trials[c].isna().all())
-        ]
-        shown = [c for c in dict.fromkeys(shown) if f"{heading(c)} ".startswith(f"{name} ")]
-        if part == "y" and name in quantities and not same:
-            raise ChartError(f"y={name}: is a quantity of the history; x must be step")
-        if not name or not (shown or len(same) == 1):
-            raise ChartError(f"{part}={one_line(name)}: must be {what}{_near(name, known, same)}")
-        if {*runs.get("parameterization", ())} == {"kq"}:
-            shown.sort(key=lambda c: "nuclear" not in c)  # the solution that (K, Q) goes to
-        column, *others = same if len(same) == 1 else shown
-        if others:
-            also = ", ".join(f"{heading(other)} ({other})" for other in others)
-            notes.append(f"{part}={name} is {column}; there is also {also}.")
-    if part == "y" and column in of_runs and column not in trials:
-        raise ChartError(f"y={name}: is of a run; must be of its instances, runs has the others")
+        return name
+    same = [column for column in known if _last(column) == name]
+    same = [column for column in same if column in sweep.axes] or same
+    shown = [column for column in (*HEADINGS, *known) if column in known]
+    shown = [column for column in dict.fromkeys(shown) if column not in empty]
+    shown = [column for column in shown if f"{heading(column)} ".startswith(f"{name} ")]
+    if {*rows.get("parameterization", ())} == {"kq"}:
+        shown.sort(key=lambda column: "nuclear" not in column)  # the solution that (K, Q) goes to
+    if part == "y" and name in quantities and not same:
+        raise ChartError(f"y={name}: is a quantity of the history; x must be step")
+    if len(same) != 1 and not shown:
+        raise ChartError(f"{part}={one_line(name)}: must be {what}{_near(name, known, same)}")
+    column, *others = same if len(same) == 1 else shown
+    if others:
+        also = ", ".join(f"{heading(other)} ({other})" for other in others)
+        notes.append(f"{part}={name} is {column}; there is also {also}.")
     return column
+
+
+def _last(column: str) -> str:
+    return re.split("[.=]", column)[-1]
 
 
 def _near(name: str, known: Sequence[str], same: Sequence[str]) -> str:
     """Return a question with the columns whose name or meaning has the words of `name`."""
     words = name.lower().replace("_", " ").split()
-    texts = {c: f"{c} {heading(c)} {MEANINGS.get(c, '')}".lower() for c in known}
-    having = [c for c, text in texts.items() if words and all(word in text for word in words)]
-    having.sort(key=lambda c: (name not in c, len(c)))
-    lasts = {re.split("[.=]", c)[-1]: c for c in known}
-    near = [*same, *having][:6] or filter(None, [lasts.get(nearest(name, lasts) or "")])
-    hint = " | ".join(map(one_line, dict.fromkeys(near)))
-    return f"; did you mean {hint}?" if hint else ""
+    texts = {column: f"{column} {heading(column)} {MEANINGS.get(column, '')}" for column in known}
+    having = [c for c, text in texts.items() if all(word in text.lower() for word in words)]
+    having.sort(key=lambda column: (name not in column, len(column)))
+    lasts = {_last(column): column for column in known}
+    near = [*same, *having][:6] or [lasts.get(nearest(name, lasts) or "", "")]
+    hint = " | ".join(map(one_line, filter(None, dict.fromkeys(near))))
+    return f"; did you mean {hint}?" if words and hint else ""
 
 
 def rows_for(sweep: LoadedSweep, spec: ChartSpec) -> pd.DataFrame:
@@ -217,51 +218,42 @@ def rows_for(sweep: LoadedSweep, spec: ChartSpec) -> pd.DataFrame:
     Of each instance the column y has the value; statuses are not selected yet. An instance without
     a history has one row, without a step. ChartError: there is no instance.
     """
-    trials = sweep.trials
+    rows, y = chosen_rows(sweep, spec.where), spec.y
     if spec.over_steps:
-        key = row_key(trials)
-        of_y = sweep.history.loc[sweep.history["quantity"] == spec.y, [*key, STEP, "value"]]
-        history = of_y.rename(columns={"value": spec.y})
-        needed = {"status", "reason", *sweep.axes, *spec.keys, *spec.where}
-        missing = [name for name in map(str, trials) if name in needed and name not in history]
+        key, curves = row_key(rows), sweep.curves
+        history = curves.loc[curves["quantity"] == y, [*key, STEP, "value"]]
+        needed = {*key, "status", "reason", *sweep.axes, *spec.keys} - {y}
+        rows = rows[[name for name in map(str, rows) if name in needed]]
         # "right": an instance without a history has a row, and so is counted
-        trials = history.merge(trials[[*key, *missing]], "right", on=key)
-    columns = {name: _column(sweep, name, trials) for name in (spec.y, *spec.keys)}
-    return chosen_rows(sweep, trials.assign(**columns), spec.where)
+        return history.rename(columns={"value": y}).merge(rows, "right", on=key)
+    if y not in rows:
+        column, _, word = y.partition("=")
+        share = rows[column].eq(word).astype("boolean").where(rows[column].notna())
+        rows = rows.assign(**{y: share})
+    return rows
 
 
-def chosen_rows(sweep: LoadedSweep, trials: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
-    """Return the rows with these values, given as words; ChartError if there is none."""
+def chosen_rows(sweep: LoadedSweep, where: Mapping[str, Any]) -> pd.DataFrame:
+    """Return the instances with these values, given as words; ChartError if there is none."""
+    rows = sweep.rows
     for word, value in where.items():
         name = _meant(sweep, "where", word, [])
-        column = _column(sweep, name, trials)
-        values = column.dropna().unique()
+        values = rows[name].dropna().unique()
         same = [known for known in values if _same(known, value)]
         if not same:
             ordered = sorted(values, key=lambda known: (isinstance(known, str), known))[:10]
             listed = ", ".join(one_line(str(known)) for known in ordered)
             raise ChartError(f"where {name}={value}: must be one of {listed or 'no value'}")
-        trials = rows_of(trials.assign(**{name: column}), {name: same[0]})
-    return trials
-
-
-def _column(sweep: LoadedSweep, name: str, trials: pd.DataFrame) -> pd.Series[Any]:
-    """Return a column of the rows or of their runs, for COLUMN=WORD whether a row has the word."""
-    if name in trials:
-        return trials[name]
-    column, _, word = name.partition("=")
-    if word:
-        return trials[column].eq(word).astype("boolean").where(trials[column].notna())
-    values = sweep.runs.set_index("run")[name]
-    return trials["run"].astype(object).map(values).astype(values.dtype)
+        rows = rows_of(rows, {name: same[0]})
+    return rows
 
 
 def _same(known: Any, value: Any) -> bool:
     """Whether a value is the wanted one; a word on the command line may mean a number."""
-    if isinstance(value, str) and isinstance(known, bool | np.bool_):
-        return str(known).lower() == value.lower()
+    if str(known).lower() == str(value).lower():
+        return True
     try:
-        return bool(known == value) or float(known) == float(value)
+        return float(known) == float(value) and not isinstance(known, bool | np.bool_)
     except (TypeError, ValueError):
         return False
 
@@ -274,11 +266,12 @@ def checked(sweep: LoadedSweep, spec: ChartSpec, rows: pd.DataFrame) -> ChartSpe
 
     ChartError: a part is of the wrong type, has too many values, or an axis is left without one.
     """
-    _check_words(spec)
     if spec.kind is None:
         spec = replace(spec, kind="box" if _holds_words(rows[spec.x]) else "line")
-    _check_types(spec, rows)
-    sizes = rows.nunique(dropna=False)
+    for wrong, field_value, what in _rules(spec, rows):
+        if wrong:
+            raise ChartError(f"{one_line(field_value)}: {what}")
+    sizes = rows[[*{*sweep.axes, *spec.keys}]].nunique(dropna=False)
     room = ROOM | ({"hue": ROOM_OF_A_HEATMAP} if spec.kind == "heatmap" else {})
     for role, most in room.items():
         name = getattr(spec, role)
@@ -316,50 +309,37 @@ def pooled(cells: pd.DataFrame, named: Sequence[str]) -> list[str]:
     return free
 
 
-def _check_words(spec: ChartSpec) -> None:
-    allowed = {"kind": Kind, "estimator": Estimator, "interval": Interval, "fit": Law}
-    for name, words in allowed.items():
-        if (value := getattr(spec, name)) not in (*get_args(words), None):
-            raise ChartError(f"{name}={value}: must be {' | '.join(get_args(words))}")
-    if spec.interval == "sd" and spec.estimator != "mean":
-        raise ChartError("interval=sd: must have estimator=mean")
-    if not set(spec.log) <= {"x", "y"}:
-        raise ChartError(f"log={','.join(spec.log)}: must be x | y | x,y")
-    for word in spec.status:
-        if word not in (*STATUS.words, ALL):
-            raise ChartError(
-                f"status={one_line(word)}: {did_you_mean(word, STATUS.words)}must be "
-                f"{' | '.join((*STATUS.words, ALL))}"
-            )
-    for role, name in reversed(spec.parts):
-        if spec.keys.count(name) > 1:
-            raise ChartError(f"{role}={name}: must have one part only")
-    if spec.y in spec.keys:
-        raise ChartError(f"y={spec.y}: must not be x, hue, col or row too")
-
-
-def _check_types(spec: ChartSpec, rows: pd.DataFrame) -> None:
-    x, y, kind, words = spec.x, spec.y, spec.kind, _holds_words(rows[spec.x])
-    if not is_numeric_dtype(rows[y]):
-        raise ChartError(f"y={y}: holds words; must hold numbers or true | false, or be {y}=WORD")
-    if is_bool_dtype(rows[y]) and (kind == "scatter" or spec.fit):
-        raise ChartError(f"y={y}: holds true | false; must hold numbers for kind=scatter, or fit")
-    if words and kind in ("line", "scatter"):
-        raise ChartError(f"x={x}: holds words; must hold numbers for kind={kind}, or kind=box")
-    if words and "x" in spec.log:
-        raise ChartError(f"log=x: x={x} holds words; must hold numbers")
-    if spec.fit and kind != "line":
-        raise ChartError(f"fit={spec.fit}: must have kind=line, not {kind}")
-    if spec.interval and kind != "line":
-        raise ChartError(f"interval={spec.interval}: must have kind=line, not {kind}")
-    if spec.interval in ("quartiles", "sd") and is_bool_dtype(rows[y]):
-        raise ChartError(f"interval={spec.interval}: y={y} holds true | false; must be ci | none")
-    if spec.estimator != "median" and kind in ("box", "scatter"):
-        raise ChartError(
-            f"estimator={spec.estimator}: must have kind=line | heatmap, not {kind}, or be median"
-        )
-    if spec.points and kind not in ("line", "box"):
-        raise ChartError(f"points=True: must have kind=line | box, not {kind}, or be False")
+def _rules(spec: ChartSpec, rows: pd.DataFrame) -> Iterator[tuple[bool, str, str]]:
+    """Yield what may be wrong with a spec: whether it is, the field with its value, the rule."""
+    x, y, kind, log = spec.x, spec.y, spec.kind, ",".join(spec.log)
+    chosen = [(name, str(getattr(spec, name) or "")) for name in ALLOWED]
+    for name, value in [*chosen, *(("status", word) for word in spec.status)]:
+        known = ALLOWED.get(name, (*STATUS.words, ALL))
+        yield bool(value) and value not in known, f"{name}={value}", must_be_one_of(value, known)
+    for role, name in [("y", y), *reversed(spec.parts)]:
+        yield [*spec.keys, y].count(name) > 1, f"{role}={name}", "must have one part only"
+    flag, words = is_bool_dtype(rows[y]), _holds_words(rows[x])
+    yield (
+        not is_numeric_dtype(rows[y]),
+        f"y={y}",
+        f"must hold numbers or true | false, or be {y}=WORD",
+    )
+    yield flag and (kind == "scatter" or spec.fit is not None), f"y={y}", "must hold numbers"
+    yield words and kind in ("line", "scatter"), f"x={x}", "must hold numbers, or have kind=box"
+    yield not {*spec.log} <= {"x", "y"}, f"log={log}", "must be x | y | x,y"
+    yield words and "x" in spec.log, f"log={log}", f"must have an x of numbers, {x} holds words"
+    yield spec.fit is not None and kind != "line", f"fit={spec.fit}", "must have kind=line"
+    band = f"interval={spec.interval}"
+    yield spec.interval is not None and kind != "line", band, "must have kind=line"
+    yield spec.interval == "sd" and spec.estimator != "mean", band, "must have estimator=mean"
+    yield (
+        spec.interval in ("quartiles", "sd") and flag,
+        band,
+        f"must be ci | none, {y} is true | false",
+    )
+    others = spec.estimator != "median" and kind in ("box", "scatter")
+    yield others, f"estimator={spec.estimator}", f"must be median with kind={kind}"
+    yield spec.points and kind not in ("line", "box"), "points=True", "must have kind=line | box"
 
 
 def _holds_words(column: pd.Series[Any]) -> bool:

@@ -69,27 +69,9 @@ def _environment() -> Environment:
     allowed = f"img-src data:; style-src 'unsafe-inline'; script-src '{digest}'"
     environment.globals |= {"style": Markup(style), "script": Markup(script)}
     environment.globals["policy"] = f"default-src 'none'; {allowed}"
-    environment.filters |= {"base64": _base64, "four_digits": _four_digits, "typeset": typeset}
+    environment.filters |= {"base64": _base64, "four_digits": _four_digits}
     environment.tests["missing"] = pd.isna
     return environment
-
-
-def typeset(text: object) -> Markup:
-    """Return a text as HTML, the symbols of captions in it as mathematics: W_star_mm, (K, Q)."""
-    escaped = str(escape(_printable(text)))
-    for symbol, html in SYMBOLS:
-        escaped = symbol.sub(html, escaped)
-    return Markup(escaped)
-
-
-SYMBOLS = (
-    (re.compile(r"\bW_star_mm\b"), "<i>W</i><sub>⋆,mm</sub>"),
-    (re.compile(r"\bW_(mm|svmeq|1token|fin|svm)\b"), r"<i>W</i><sub>\1</sub>"),
-    (re.compile(r"\|\|([^|]+)\|\|_([F2])\b"), r"‖\1‖<sub>\2</sub>"),
-    (re.compile(r"\bK Q\^T(?!\w)"), "<i>K Q</i><sup>⊤</sup>"),
-    (re.compile(r"\(K, Q\)"), "(<i>K</i>, <i>Q</i>)"),
-    (re.compile(r"(?<=[ (])([WKQLRdnTmp])(?=[ ,.:;=)])(?!\.\w)"), r"<i>\1</i>"),
-)
 
 
 def _base64(content: bytes) -> str:

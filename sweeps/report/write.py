@@ -29,7 +29,6 @@ if TYPE_CHECKING:  # pandas and matplotlib take a second to import: not for `--h
     from ..chart import Chart
     from ..figures import Drawing
     from ..loaded import LoadedSweep
-    from ..search import Search
     from .page import Picture
 
 
@@ -63,34 +62,44 @@ def write_report(
     the page of an export says besides. A report of more instances is not replaced where records
     cannot be read now, or none has any. OSError: the folder cannot be written.
     """
+    from .. import style
     from ..figures import figure_module
     from ..search import search_of
     from .page import report_page
 
-    page = frames.directory / "report.html"
+    directory, page = frames.directory, frames.directory / "report.html"
     if kept := _kept(frames, page):
         return ReportFiles(page, (), (), (), kept=kept)
     failed: list[str] = []
     tables: dict[str, pd.DataFrame] = {}
-    module: Any = None
-    search: Search | None = None
-    if len(frames.rows):
-        with doing("tables"), _noting("tables", failed):
-            module = figure_module(frames.name, folders)
-            tables = module.tables(frames)
-            search = search_of(frames)
-            tables |= {"search": search.table} if search else {}
-    charts = _charts(frames, failed) if module and not paper else []
+    charts: list[Chart] = []
+    drawings: list[Drawing] = []
+    pictures: list[Picture] = []
+    with style.paper():
+        if len(frames.rows):
+            with doing("tables"), _noting("tables", failed):
+                module = figure_module(frames.name, folders)
+                tables |= module.tables(frames)
+                if search := search_of(frames):
+                    tables |= {"search": search.table}
+                    drawings += search.drawings
+            charts = [] if paper else _charts(frames, failed)
+            drawings = [*map(_drawing, charts), *drawings]
+        if tables:
+            with doing("figures"), _noting("figures", failed):
+                drawings += module.draw(tables, frames.cells, [frames.not_shown, frames.versions])
+        for drawing in drawings:
+            with doing(drawing.name), _noting(drawing.name, failed):
+                pictures.append(_picture(drawing, paper))
+                continue
+            for path in directory.glob(f"figures/{glob.escape(drawing.name)}.*"):
+                path.unlink()  # of an earlier report: it does not show these tables
     of_charts = {name: table for chart in charts for name, table in _tables(chart).items()}
-    csvs = () if paper else _write_tables(frames.directory, of_charts | tables)
-    drawings = [*map(_drawing, charts), *(search.drawings if search else [])]
-    pictures = _pictures(drawings, module, tables, frames, failed, paper) if module else []
-    figures = _write_figures(frames.directory, pictures)
-    if paper:
-        return ReportFiles(None, figures, csvs, tuple(pictures), tuple(failed))
-    _remove_other_pages(figures)
-    write_atomically(page, report_page(frames, pictures, tables, failed, **evidence).encode())
-    return ReportFiles(page, figures, csvs, tuple(pictures), tuple(failed))
+    figures, csvs = _write(directory, pictures, {} if paper else of_charts | tables)
+    if not paper:
+        _remove_other_pages(figures)
+        write_atomically(page, report_page(frames, pictures, tables, failed, **evidence).encode())
+    return ReportFiles(None if paper else page, figures, csvs, tuple(pictures), tuple(failed))
 
 
 MAX_PAGE_BYTES = 2**31
@@ -144,7 +153,7 @@ def write_chart(
         raise FileExistsError(f"{earlier}: stays, as is its figure. {frames.not_shown}")
     with style.paper():
         picture = _picture(_drawing(chart), paper)
-    paths = _write_figures(directory, [picture]) + _write_tables(directory, _tables(chart))
+    figures, csvs = _write(directory, [picture], _tables(chart))
     if not paper:
         others = [other for other in asked(directory) if other != parts]
         write_json(directory / CHARTS, {"charts": [parts, *others]})
@@ -154,7 +163,7 @@ def write_chart(
             write_atomically(page, with_picture(text, picture).encode())
         else:
             write_report(frames, folders)
-    return chart, paths
+    return chart, figures + csvs
 
 
 def _tables(chart: Chart) -> dict[str, pd.DataFrame]:
@@ -181,33 +190,6 @@ def _remove_other_pages(written: Iterable[Path]) -> None:
                 path.unlink()
 
 
-def _pictures(
-    drawings: list[Drawing],
-    module: Any,
-    tables: dict[str, pd.DataFrame],
-    frames: LoadedSweep,
-    failed: list[str],
-    paper: bool,
-) -> list[Picture]:
-    """Return the pictures of the sweep; add a line to `failed` for each that cannot be drawn."""
-    from .. import style
-
-    pictures: list[Picture] = []
-    with style.paper():
-        with doing("figures"), _noting("figures", failed):
-            if tables:
-                remarks = [frames.not_shown, frames.versions]
-                drawings = drawings + module.draw(tables, frames.cells, remarks)
-        for drawing in drawings:
-            before = len(failed)
-            with doing(drawing.name), _noting(drawing.name, failed):
-                pictures.append(_picture(drawing, paper))
-            for path in frames.directory.glob(f"figures/{glob.escape(drawing.name)}.*"):
-                if len(failed) > before:
-                    path.unlink()  # of an earlier report: it does not show these tables
-    return pictures
-
-
 def _drawing(chart: Chart) -> Drawing:
     from ..figures import Drawing
 
@@ -218,11 +200,11 @@ def _picture(drawing: Drawing, paper: bool) -> Picture:
     from .. import style
     from .page import Picture
 
-    files = {} if paper else {"png": style.png(drawing.figure)}
-    files |= {"pdf": style.pdf(drawing.figure)}
+    files = {"pdf": style.pdf(drawing.figure)}
     files["txt"] = "\n\n".join([drawing.caption, *drawing.notes, ""]).encode()
-    if drawing.frames and not paper:
-        files["gif"] = style.gif(drawing.frames)
+    if not paper:
+        files = {"png": style.png(drawing.figure)} | files
+        files |= {"gif": style.gif(drawing.frames)} if drawing.frames else {}
     return Picture(drawing.name, drawing.caption, files, drawing.notes)
 
 
@@ -237,20 +219,18 @@ def _noting(name: str, failed: list[str]) -> Iterator[None]:
         failed.append(f"{name}: {reason} ({Path(place.filename).name}:{place.lineno})")
 
 
-def _write_tables(directory: Path, tables: dict[str, pd.DataFrame]) -> tuple[Path, ...]:
-    csvs = {f"{name}.csv": table.to_csv(index=False).encode() for name, table in tables.items()}
-    return _write_into(directory / "tables", csvs)
-
-
-def _write_figures(directory: Path, pictures: Sequence[Picture]) -> tuple[Path, ...]:
+def _write(
+    directory: Path, pictures: Sequence[Picture], tables: Mapping[str, pd.DataFrame]
+) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """Write the files of pictures and tables; return their paths."""
     images = {f"{p.name}.{kind}": data for p in pictures for kind, data in p.files.items()}
-    return _write_into(directory / "figures", images)
-
-
-def _write_into(folder: Path, files: dict[str, bytes]) -> tuple[Path, ...]:
-    if (kind := kind_of(folder)) not in ("a folder", "nothing"):
-        raise NotADirectoryError(errno.ENOTDIR, f"is {kind}; must be a folder", str(folder))
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, content in files.items():
-        write_atomically(folder / name, content)
-    return tuple(folder / name for name in files)
+    csvs = {f"{name}.csv": table.to_csv(index=False).encode() for name, table in tables.items()}
+    for folder, files in ((directory / "figures", images), (directory / "tables", csvs)):
+        if (kind := kind_of(folder)) not in ("a folder", "nothing"):
+            raise NotADirectoryError(errno.ENOTDIR, f"is {kind}; must be a folder", str(folder))
+        for name, content in files.items():
+            folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(folder / name, content)
+    return tuple(directory / "figures" / n for n in images), tuple(
+        directory / "tables" / n for n in csvs
+    )

@@ -87,13 +87,13 @@ def test_the_facts_add_up_below_the_question_of_the_records(rank):
     listed = re.findall(r"<li><b>(\d+)</b> ([\w ]+)</li>", page)
     counted = {what: int(count) for count, what in listed}
     total = counted.pop("instances")
-    assert sum(counted.values()) == total == len(rank.rows) + 8  # both lost runs are one cell
+    assert sum(counted.values()) == total == len(rank.rows) + 16
     assert counted["failed"] == (rank.rows["status"] == "failed").sum()
     assert counted["missing"] == 8
     nothing = pd.DataFrame()
     runs = rank.runs.assign(state="failed")
     lost = dataclasses.replace(rank, runs=runs, rows=nothing, curves=nothing)
-    assert lost.statuses == {"failed": 4 * 8}
+    assert lost.statuses == {"failed": 5 * 8}
     files = report.write_report(lost)
     assert files.figures == ()
     assert "nothing to draw yet" in files.html.read_text()
@@ -157,52 +157,32 @@ def test_a_figure_that_fails_costs_no_other_one_and_no_table(tmp_path, monkeypat
     assert "no such &lt;panel&gt;" in files.html.read_text()
 
 
-def test_the_report_begins_with_the_charts_that_were_asked_for(sound, tmp_path):
-    folder = shutil.copytree(sound, tmp_path / "sweep")
-    page, names = folder / "report.html", []
-    for y in ("W_norm", "risk", "W_norm"):
-        report.main([str(folder), "--x", "d", "--y", y, "--status", "all", "--interval", "ci"])
-        names = [f"{y}_vs_data.d_by_parameterization_line_ci_all", *names[:1]]
-        shown = re.findall('<figure id="([^"]*)"', page.read_text())
-        assert shown[: len(names)] == names
-        assert len(set(shown)) == len(shown)
-    first = page.read_text()
-    report.main([str(folder)])
-    assert page.read_text().split() == first.split()
-    for damaged in ("{}", '{"charts": ["W_norm", 3]}'):  # no chart, and a report
-        (folder / "charts.json").write_text(damaged)
-        assert report.main([str(folder)]) == 0
-        assert names[0] not in page.read_text()
-
-
-def test_the_latest_of_charts_of_a_name_stays_and_all_its_files_are_written_again(
-    sound, tmp_path, monkeypatch
+def test_the_report_begins_with_the_charts_that_were_asked_for_the_latest_of_a_name(
+    sound, tmp_path
 ):
-    folder, mine = shutil.copytree(sound, tmp_path / "sweep"), tmp_path / "mine/sweep"
-    mine.mkdir(parents=True)
-    code = "def tables(frames): return {'mine': frames.runs[['run']]}\ndef draw(*_): return []\n"
-    (mine / "mine.py").write_text(code)
-    read = aggregate.read_sweep
-    monkeypatch.setattr(
-        aggregate, "read_sweep", lambda place: dataclasses.replace(read(place), name="mine")
-    )
-    words = [str(folder), "--config-dir", str(mine.parent)]
-    asked = [*words, "--x", "d", "--y", "W_norm", "--status", "all"]
-    name, page = "W_norm_vs_data.d_by_parameterization_line_all", folder / "report.html"
-    for more in (["--interval", "none"], ["--col", "parameterization"], []):
-        report.main([*asked, *more])
-    assert (folder / "tables/mine.csv").exists()  # by the user's own module
-    latest = {place: place.read_bytes() for place in folder.glob(f"*/{name}*.*")}
+    folder = shutil.copytree(sound, tmp_path / "sweep")
+    page = folder / "report.html"
+
+    def shown(*words):
+        assert report.main([str(folder), *words]) == 0
+        return re.findall('<figure id="([^"]*)"', page.read_text())
+
+    names = [f"{y}_vs_data.d_by_parameterization_line_all" for y in ("W_norm", "risk")]
+    for y in ("W_norm", "risk", "W_norm"):
+        first = shown("--x", "d", "--y", y, "--status", "all")
+        assert first[0].startswith(y)
+        assert len(set(first)) == len(first)
+    assert first[:2] == names
+    shown("--x", "d", "--y", "W_norm", "--status", "all", "--col", "parameterization")
+    latest = {place: place.read_bytes() for place in folder.glob(f"*/{names[0]}*.*")}
     assert {place.suffix for place in latest} == {".png", ".pdf", ".txt", ".csv"}
     for place in latest:
         place.write_text("of an older record")
-    report.main(words)
-    assert {place: place.read_bytes() for place in latest} == latest
-    shown = re.findall('<figure id="([^"]*)"', page.read_text())
-    assert shown == [name, name.replace("line", "line_none")]
     page.write_text("<html>of an older version</html>\n")
-    report.main(asked)
-    assert re.findall('<figure id="([^"]*)"', page.read_text()) == shown
+    assert shown() == first
+    assert {place: place.read_bytes() for place in latest} == latest
+    (folder / "charts.json").write_text('{"charts": ["W_norm", 3]}')  # damaged
+    assert shown() == first[2:]
 
 
 def test_a_search_names_its_best_run_and_draws_the_objective(sound, tmp_path):
@@ -230,26 +210,22 @@ def test_a_search_names_its_best_run_and_draws_the_objective(sound, tmp_path):
     assert ax.get_xscale() == "log"  # as it was sampled
 
 
-def test_the_command_names_what_is_lost_or_not_drawn_and_exits_1(rank, monkeypatch, capsys):
-    frames = [rank]
+def test_the_command_names_what_is_lost_and_refuses_what_cannot_be_read_or_written(
+    rank, monkeypatch, capsys
+):
+    place, frames = rank.directory, [rank]
+    assert report.main([str(place)]) == 2
+    assert "no record" in capsys.readouterr().err
     monkeypatch.setattr(aggregate, "read_sweep", lambda directory: frames[-1])
-    words = [str(rank.directory)]
-    assert report.main(words) == 1
+    assert report.main([str(place)]) == 1
     text = capsys.readouterr().out
-    for part in ("missing: lost: no record", "corrupt: ", "report.html"):
+    for part in ("missing: lost: no record", "corrupt: ", "report.html", "infeasible"):
         assert part in text
     assert "\x07" not in text
     frames.append(dataclasses.replace(rank, runs=rank.runs[rank.runs["state"] == "done"]))
-    assert report.main(words) == 0
-    assert "infeasible" in capsys.readouterr().out
-
-
-def test_a_folder_that_cannot_be_read_or_written_is_refused(rank, monkeypatch, capsys):
-    place = rank.directory
-    assert report.main([str(place)]) == 2
-    assert "no record" in capsys.readouterr().err
+    assert report.main([str(place)]) == 0
+    shutil.rmtree(place / "figures")
     (place / "figures").write_text("a file where a folder must be")
-    monkeypatch.setattr(aggregate, "read_sweep", lambda directory: rank)
     assert report.main([str(place)]) == 2
     assert "cannot be written" in capsys.readouterr().err
 
