@@ -96,15 +96,11 @@ class LoadedSweep(Summarized):
         """A row for each instance, `step` and `quantity`, with its `value` and the axes."""
         if "run" not in self.curves:
             return self.curves
-        axes = self.runs.set_index("run")[[*self.cells.of_runs]]
-        words = axes.select_dtypes(exclude=["number", "bool"]).columns
-        of_runs = axes.astype(dict.fromkeys(words, "category"))
-        runs = self.curves["run"].cat
-        of_rows = (
-            of_runs.loc[runs.categories].take(runs.codes.to_numpy()).set_axis(self.curves.index)
-        )
-        history = pd.concat([self.curves, of_rows], axis=1)
-        first = ["run", *of_runs, *self.cells.of_rows]
+        axes = self.runs[["run", *self.cells.of_runs]]
+        words = axes.select_dtypes(exclude=["number", "bool"])
+        types = dict.fromkeys(words, "category") | {"run": self.curves["run"].dtype}
+        history = self.curves.merge(axes.astype(types), "left", on="run")
+        first = [*axes, *self.cells.of_rows]
         return history[[*first, *history.columns.difference(first, sort=False)]]
 
     @property

@@ -89,10 +89,11 @@ def write_report(
             with doing("figures"), _noting("figures", failed):
                 drawings += module.draw(tables, frames.cells, [frames.not_shown, frames.versions])
         for drawing in drawings:
+            before = len(failed)
             with doing(drawing.name), _noting(drawing.name, failed):
                 pictures.append(_picture(drawing, paper))
-                continue
-            for path in directory.glob(f"figures/{glob.escape(drawing.name)}.*"):
+            old = directory.glob(f"figures/{glob.escape(drawing.name)}.*")
+            for path in old if len(failed) > before else ():
                 path.unlink()  # of an earlier report: it does not show these tables
     of_charts = {name: table for chart in charts for name, table in _tables(chart).items()}
     figures, csvs = _write(directory, pictures, {} if paper else of_charts | tables)

@@ -35,10 +35,15 @@ def checked(folder, *files):
     return subprocess.run(command, env={}, capture_output=True, text=True, check=False)
 
 
-def test_the_checker_is_short_and_needs_only_python(folder):
+def test_the_checker_is_short_and_needs_only_python_and_the_page_stands_alone(folder):
     assert len((folder / "check.py").read_text().splitlines()) <= 80
     done = checked(folder)
     assert (done.returncode, done.stdout) == (0, "12 of 12 SVMs proved\n")
+    page = stands_alone(folder / "report.html")
+    links = {to for name, to in page.attributes if name in ("src", "href") and to[:5] != "data:"}
+    assert {"check.py", "columns.txt", "rank_vs_d.zip", "tables/svms.csv"} <= links
+    assert all((folder / link).is_file() for link in links)
+    assert "attnsvm-verify rank_vs_d.zip" in page.text
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -91,14 +96,6 @@ def test_no_forged_number_is_believed_and_each_file_is_named(folder, tmp_path):
     done = checked(folder, *files)
     assert (done.returncode, done.stdout) == (1, f"2 of {len(files)} SVMs proved\n")
     assert [str(file) in done.stderr for file in files] == [False] * 2 + [True] * (len(files) - 2)
-
-
-def test_the_page_stands_alone_and_its_links_exist(folder):
-    page = stands_alone(folder / "report.html")
-    links = {to for name, to in page.attributes if name in ("src", "href") and to[:5] != "data:"}
-    assert {"check.py", "columns.txt", "rank_vs_d.zip", "tables/svms.csv"} <= links
-    assert all((folder / link).is_file() for link in links)
-    assert "attnsvm-verify rank_vs_d.zip" in page.text
 
 
 @pytest.mark.full

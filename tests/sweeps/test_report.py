@@ -61,20 +61,6 @@ def stands_alone(path):
     return Reader(text)
 
 
-def test_the_report_and_its_files_are_written(rank, tmp_path):
-    files = report.write_report(rank)
-    assert files.html == tmp_path / "report.html"
-    names = sorted(p.relative_to(tmp_path).as_posix() for p in (*files.figures, *files.tables))
-    ends = ("", "_infeasible")
-    kinds = [f"figures/rank_vs_d{end}.{kind}" for end in ends for kind in ("pdf", "png", "txt")]
-    assert names == [*kinds, "tables/rank_vs_d.csv"]
-    page = stands_alone(files.html)
-    addresses = [value for name, value in page.attributes if name in ("src", "href")]
-    assert all(address.startswith(("data:", "figures/", "tables/")) for address in addresses)
-    for words in ("1 missing, 1 corrupt of 5 runs", "sha256 differs", "two tokens of equal score"):
-        assert words in page.text
-
-
 def test_the_facts_add_up_below_the_question_of_the_records(rank):
     facts = {"question": "Does <rank> grow?", "repeated": 7, "disagreeing": 2}
     page = report_page(dataclasses.replace(rank, **facts), [], {})
@@ -110,15 +96,25 @@ def test_the_command_is_safe_in_a_shell_and_complete(rank):
     assert shlex.split(lines[1]) == ["attnsvm-report", str(folder)]
 
 
-def test_pages_are_pictures_and_a_paper_is_pdfs_of_a_column_or_a_page_with_captions(rank):
+def test_pages_are_pictures_and_a_paper_is_pdfs_of_a_column_or_a_page_with_captions(rank, tmp_path):
     files = report.write_report(rank)
     first = {p: p.read_bytes() for p in (files.html, *files.figures, *files.tables)}
-    folder = files.html.parent / "figures"
+    kinds = [
+        f"rank_vs_d{end}.{kind}" for end in ("", "_infeasible") for kind in ("pdf", "png", "txt")
+    ]
+    names = [*(f"figures/{kind}" for kind in kinds), "report.html", "tables/rank_vs_d.csv"]
+    assert sorted(path.relative_to(tmp_path).as_posix() for path in first) == names
+    page = stands_alone(files.html)
+    addresses = [value for name, value in page.attributes if name in ("src", "href")]
+    assert all(address.startswith(("data:", "figures/", "tables/")) for address in addresses)
+    for words in ("1 missing, 1 corrupt of 5 runs", "sha256 differs", "two tokens of equal score"):
+        assert words in page.text
+    folder = tmp_path / "figures"
     for name in ("rank_vs_d_1.png", "rank_vs_d_2.gif", "rank_vs_d_own.png", "rank_vs_ds.png"):
         (folder / name).touch()  # two pages of an earlier report, and files of the user
     report.write_report(rank)
     users = {folder / "rank_vs_d_own.png", folder / "rank_vs_ds.png"}
-    assert {p for p in files.html.parent.rglob("*") if p.is_file()} == {*first, *users}
+    assert {p for p in tmp_path.rglob("*") if p.is_file()} == {*first, *users}
     files = report.write_report(rank, paper=True)
     assert {p: p.read_bytes() for p in first} == first  # the same bytes; the page keeps its own
     assert {path.suffix for path in files.figures} == {".pdf", ".txt"}
