@@ -179,7 +179,7 @@ def curves(
         bar = so.Range(artist_kws={"capstyle": "butt"}, **look)  # others end beyond its values
         marks.append((bar, {"ymin": low, "ymax": high}))
     if joined:
-        every = max(points[x].nunique() // 8, 1)
+        every = max(table[x].nunique() // 8, 1)
         marks.append((so.Line(edgewidth=0.8, artist_kws={"markevery": every}), {}))
     else:
         marks.append((so.Dot(pointsize=3, edgewidth=0, alpha=1 if whiskers else 0.6), {}))

@@ -216,7 +216,9 @@ def x_axis(ax: Axes, values: np.ndarray, log: bool, ticks: Iterable[float]) -> N
             linear = max(0.8, 0.15 * decades)
             ax.set_xscale("symlog", linthresh=least, linscale=linear)
             ax.set_xlim(-0.3 * least, 2 * positive.max())
-            ax.xaxis.set_major_locator(ticker.SymmetricalLogLocator(base=10, linthresh=least))
+            locator = ticker.SymmetricalLogLocator(base=10, linthresh=least)
+            locator.set_params(numticks=6)
+            ax.xaxis.set_major_locator(locator)
             return
         ax.set_xscale("log")
         ax.xaxis.set_minor_formatter(ticker.NullFormatter())

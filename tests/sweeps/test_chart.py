@@ -138,7 +138,7 @@ def test_a_fit_is_least_squares_on_the_logarithms_of_the_medians(law, x, written
     assert f"{expected.slope:.3g}" in drawn(fit)[0]
     few = chart(tables(), "d", "rank", fit=law)  # two points
     assert few.table["slope"].isna().all()
-    assert sum("no law: fewer than 3" in note for note in few.notes) == 4
+    assert sum("no law, fewer than 3" in note for note in few.notes) == 4
 
 
 def test_a_law_without_an_interval_and_values_without_x_are_told():
