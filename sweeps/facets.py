@@ -253,7 +253,8 @@ def bars(
     panels = fig.subplots(1, len(columns), sharey=True, squeeze=False)[0]
     for ax, column in zip(panels, columns, strict=True):
         part = rows_of(table, {"col": column})
-        names, start = values_of(part, at), 0.0
+        names = values_of(part, at)
+        start = np.zeros(len(names))
         sums = part.groupby([kind, at], observed=True)[["share", "count"]].sum()
         for name, look in looks.items():
             rows = sums.reindex([(name, value) for value in names]).fillna(0.0)
