@@ -63,8 +63,8 @@ def read_sweep(*directories: Path) -> LoadedSweep:
     places: dict[tuple[str, ...], tuple[record.Plan, record.RunState | None]] = {}
     for content in contents:
         parent = (content.runs[0].parent if content.runs else content.directory).resolve().parts
-        for name, known in content.without_folder.items():
-            places.setdefault((*parent, name), (content.plan, known))
+        for name, damage in content.without_folder.items():
+            places.setdefault((*parent, name), (content.plan, damage))
         for run in content.runs:
             places.setdefault((*parent, run.name), (content.plan, None))
     names, rows, configs = _names_of([*places]), list[dict[str, Any]](), list[Mapping[str, Any]]()

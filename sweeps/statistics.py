@@ -118,7 +118,8 @@ def summaries(
     for _, part in samples.groupby(samples.map(len)):
         ends = bootstrap_interval(np.stack(part.tolist()), statistic)
         table.iloc[part.index, -2:] = np.stack(ends, axis=1)
-    return table.reset_index()[[*by, *table]]
+    table = table.reset_index()[[*by, *table]]
+    return table.astype(dict.fromkeys(table.select_dtypes("category"), object))
 
 
 def wilson_interval(count: np.ndarray, n: np.ndarray) -> np.ndarray:
