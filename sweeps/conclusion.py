@@ -23,9 +23,6 @@ WIDTH, ROWS = 100, 16
 FEW = 4
 """Largest number of values that are listed; of more there is a mean or a median."""
 
-LARGEST_GAP = 0.01
-"""Largest value of svm.gap."""
-
 TYPES = ("global", "local", "not_local", "unsettled", "unknown")
 """Types of convergence that are shown as shares."""
 
@@ -124,32 +121,21 @@ def _aligned(rows: Sequence[Sequence[str]], axes: int) -> list[str]:
 
 def _help(frames: LoadedSweep) -> list[str]:
     """Return a line on the most frequent status of a run and what changes it, or none."""
-    statuses, axes, trials = frames.statuses, frames.axes, frames.rows
-    usual = (
-        trials.groupby("run")["status"].agg(lambda column: column.mode()[0]) if len(trials) else ()
-    )
-    status = next((name for name in statuses if name in {*usual} & {*SHOWN["help"]}), None)
+    trials, known = frames.rows, SHOWN["help"]
+    if trials.empty:
+        return []
+    usual = trials.groupby("run", observed=True)["status"].agg(lambda column: column.mode()[0])
+    status = next((name for name in frames.statuses if name in {*usual} & {*known}), None)
     if status is None:
         return []
-    values = {
-        name: set(frames.runs[name].dropna().astype(str).str.lower()) for name in frames.fields
-    }
     lost = trials[trials["status"] == status]
-    reason = lost["reason"].mode()[:1].tolist()
-    verb, *words = SHOWN["help"].get("".join(reason), SHOWN["help"][status])
-    pairs = [word.partition("=")[::2] for word in words]
-    ends = [name for name in map(str, lost) if name.endswith("_lower_bound")]
-    gaps = lost[[name.replace("_lower_bound", "_gap") for name in ends]].max(axis=1)
-    far = (gaps > LARGEST_GAP).mean() > 0.5  # of a constraint on the rank: it decides none of these
-    changes = [
-        word
-        for word, (field, value) in zip(words, pairs, strict=True)
-        if values.get(field, set()) - {value} and not (far and field == "svm.gap")
-    ]
-    ways = [f"{verb} {' or '.join(changes)}"] if changes else []
-    y = next((name for name in HEADINGS if name in lost and lost[name].notna().any()), None)
-    if axes and y:
-        chart = f"--x {axes[-1]} --y {y} --status ok,{status}"
-        ways.append(f"draw them: attnsvm-report {frames.directory} {chart}")
-    ways = ways or reason
-    return [f"{len(lost)} of {sum(statuses.values())} {status}: {', or '.join(ways)}"]
+    reason = "".join(lost["reason"].mode()[:1])
+    verb, *words = known.get(reason, known[status])
+    changes = []
+    for change in words:  # of the fields that the runs have, other values
+        name, _, value = change.partition("=")
+        values = frames.runs[name].dropna() if name in frames.fields else pd.Series(dtype=object)
+        if values.astype(str).str.lower().ne(value).any():
+            changes.append(change)
+    way = f"{verb} {' or '.join(changes)}" if changes else reason
+    return [f"{len(lost)} of {sum(frames.statuses.values())} {status}: {way}"] if way else []

@@ -60,8 +60,8 @@ class Verdict:
     @property
     def met(self) -> int:
         """Number of instances that meet the hypotheses."""
-        known = (count for why, count in self.undecided.items() if why not in NOT_KNOWN)
-        return self.holds + self.fails + sum(known)
+        unknown = sum(self.undecided.get(why, 0) for why in NOT_KNOWN)
+        return self.holds + self.fails + sum(self.undecided.values()) - unknown
 
     @property
     def sentence(self) -> str:
@@ -69,17 +69,14 @@ class Verdict:
         if self.kind == "never met":
             return f"hypotheses never met among {self.drawn}"
         why = [f"{k} {reason}" for reason, k in self.undecided.items() if reason not in NOT_KNOWN]
-        late = self.met - self.holds - self.fails
+        word, count = ("fails", self.fails) if self.fails else ("holds", self.holds)
+        parts = [f"{word} on {count} of {self.met}"]
         if not self.met:
             parts = ["no instance is known to meet the hypotheses"]
-        elif self.fails:
-            parts = [f"fails on {self.fails} of {self.met}"]
-        elif why:
-            parts = [f"holds on {self.holds} of {self.met}"]
-        else:
+        elif self.holds == self.met:
             parts = [f"holds on all {self.met} instances that meet the hypotheses"]
         if why:
-            parts.append(f"undecided on {late} ({'; '.join(why)})")
+            parts.append(f"undecided on {self.met - self.holds - self.fails} ({'; '.join(why)})")
         parts += [f"{reason} on {k}" for reason, k in self.undecided.items() if reason in NOT_KNOWN]
         return ", ".join(parts) if self.kind != "undecided" else f"undecided; {', '.join(parts)}"
 
@@ -199,10 +196,5 @@ def write(path: Path, entries: Mapping[str, Entry]) -> None:
 
 def latest(directory: Path) -> dict[str, Entry]:
     """Return for each claim the later of the committed verdict and that in `directory`."""
-    committed, own = read(COMMITTED), read(directory / FILE)
-    later = {
-        name: entry
-        for name, entry in own.items()
-        if name not in committed or entry.at > committed[name].at
-    }
-    return committed | later
+    entries = [*read(COMMITTED).items(), *read(directory / FILE).items()]
+    return dict(sorted(entries, key=lambda pair: pair[1].at))

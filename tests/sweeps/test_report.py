@@ -138,15 +138,15 @@ def test_a_figure_that_fails_costs_no_other_one_and_no_table(tmp_path, monkeypat
     def failing(*_, **__):
         raise ValueError("no\nsuch <panel>")
 
-    monkeypatch.setattr(correlation_vs_d, "bars", failing)
+    monkeypatch.setattr(correlation_vs_d, "_pairs", failing)
     files = report.write_report(frames)
     assert len(files.failed) == 1
-    assert files.failed[0].startswith("correlation_vs_d_drawn: ValueError: no such <panel> (")
+    assert files.failed[0].startswith("correlation_vs_d_pairs: ValueError: no such <panel> (")
     assert files.tables == sound.tables
-    drawn = {p.name for p in sound.pictures} - {"correlation_vs_d_drawn"}
+    drawn = {p.name for p in sound.pictures} - {"correlation_vs_d_pairs"}
     assert {p.name for p in files.pictures} == drawn
-    assert not list(tmp_path.glob("figures/correlation_vs_d_drawn.*"))  # of the first report
-    assert "Could not be drawn: correlation_vs_d_drawn: ValueError" in files.html.read_text()
+    assert not list(tmp_path.glob("figures/correlation_vs_d_pairs.*"))  # of the first report
+    assert "Could not be drawn: correlation_vs_d_pairs: ValueError" in files.html.read_text()
     monkeypatch.setattr(correlation_vs_d, "tables", failing)
     files = report.write_report(frames)
     assert [line.partition(":")[0] for line in files.failed] == ["tables"]
