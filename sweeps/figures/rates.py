@@ -156,7 +156,7 @@ def _figure(x: str, quantities: Sequence[str], tables: Tables, axes: CellAxes) -
         log_x=True,
     )
     for ax, quantity in zip(fig.axes, quantities if x == "W_norm" else (), strict=False):
-        ends = table[table["quantity"] == quantity].nlargest(1, "W_norm")
+        ends = table[table["quantity"] == quantity].sort_values("W_norm").tail(1)
         for _, end in ends[ends["W_norm"] > 1e3].iterrows():
             part, exponent = np.array([1e-3, 1]), GUIDES[quantity]
             y = 6 * end["median"] * part**exponent
