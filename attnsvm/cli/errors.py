@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import re
 import signal
 import sys
 import traceback
@@ -132,7 +133,8 @@ def _of_a_field(error: Any) -> str | None:
     if known and not (isinstance(error, InterpolationResolutionError) and error.value is None):
         if name not in known:
             unknown = unknown_field(name, error.object_type)
-            if " has it" in unknown and {"-m", "--multirun"} & {*sys.argv}:
+            single = any(re.match(rf"{re.escape(field)}=[^,(]*$", word) for word in sys.argv)
+            if " has it" in unknown and single and {"-m", "--multirun"} & {*sys.argv}:
                 unknown += f"; of a grid {field}=choice(VALUE), with hydra.sweeper.invalid=skip"
             return f"{field}: {unknown}"
         if isinstance(error, ValidationError) and "expected one of" not in reason:

@@ -183,13 +183,13 @@ def test_a_field_that_some_options_of_a_grid_lack_refuses_or_skips_their_cells(
 ):
     grid = ("-m", "trials=3", "dry_run=true", *words)
     error = ran(*grid, cwd=tmp_path, code=2).stderr
-    assert error.startswith(f"attnsvm: {refused}")
+    assert f"attnsvm: {refused}" in error
     skipping = ran(*grid, "hydra.sweeper.invalid=skip", cwd=tmp_path, code=0 if cells else 2)
     if cells:
         assert "; hydra.sweeper.invalid=skip skips" in error
         assert f"{cells} runs, {cells} of them pending" in skipping.stdout
     else:  # in no cell is there such a field
-        assert skipping.stderr.startswith(f"attnsvm: {refused}")
+        assert f"attnsvm: {refused}" in skipping.stderr
         assert "invalid=skip" not in skipping.stderr
 
 
