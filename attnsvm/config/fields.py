@@ -61,9 +61,9 @@ class Range:
 
 @dataclass(frozen=True)
 class OneOf:
-    """The allowed words of a field."""
+    """The allowed words, or numbers, of a field."""
 
-    words: tuple[str, ...]
+    words: tuple[Any, ...]
 
     def holds(self, value: Any) -> bool:
         """Whether `value` is one of the words."""
@@ -71,10 +71,10 @@ class OneOf:
 
     def meant(self, value: Any) -> str:
         """Return `did you mean WORD? ` for the most similar word; "" if none is."""
-        return did_you_mean(str(value), self.words)
+        return did_you_mean(str(value), [*map(str, self.words)])
 
     def __str__(self) -> str:
-        return " | ".join(self.words)
+        return " | ".join(map(str, self.words))
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def allowed_in(f: dataclasses.Field[Any]) -> Any:
     """Return the allowed values of a field besides None: of its declaration, and of its type."""
     allowed, kind = f.metadata.get("allowed"), str(getattr(f.type, "__name__", f.type))
     kind = kind.removesuffix(" | None")
-    if kind in ("int", "float"):
+    if kind in ("int", "float") and (allowed is None or isinstance(allowed, Range)):
         return dataclasses.replace(allowed or Range(), whole=kind == "int")
     return allowed or KINDS.get(kind, OfType(object, "a list"))
 

@@ -19,11 +19,12 @@ from functools import cache
 from importlib.machinery import PathFinder
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
 
 from attnsvm.config.fields import ConfigError, Option
 from attnsvm.config.names import must_be_one_of
-from attnsvm.config.probe import ProbeConfig
+from attnsvm.config.probe import MAX_NAME, ProbeConfig, Quantity
 from attnsvm.config.sources import package_of
 
 DECLARED = "ATTNSVM"
@@ -186,19 +187,33 @@ def _usable_schema(place: str, base: type) -> type:
         form = "Annotated[TYPE, ALLOWED, MEANING] = DEFAULT"
         declared = f.name == "_target_" or "doc" in f.metadata
         _require(declared, f"its field {f.name} must be declared as {form}")
+        must = "must be of int | float | bool | str, a list of one, or None"
+        _require(_is_plain(f.type), f"its field {f.name} {must}")
     try:
         OmegaConf.structured(schema)
     except Exception as error:
         raise ConfigError(f"its defaults must be of their types ({_described(error)})") from error
     if issubclass(schema, ProbeConfig):
-        words = schema.QUANTITIES and all(name.isidentifier() for name in schema.QUANTITIES)
-        _require(words, "its QUANTITIES must be a mapping of words to Quantity, not empty")
+        of: Any = schema.QUANTITIES
+        words = isinstance(of, Mapping) and all(
+            str(name).isidentifier() and len(name) <= MAX_NAME and isinstance(quantity, Quantity)
+            for name, quantity in of.items()
+        )
+        _require(of and words, "its QUANTITIES must be a mapping of words to Quantity, not empty")
     return schema
 
 
 def _require(holds: Any, message: str) -> None:
     if not holds:
         raise ConfigError(message)
+
+
+def _is_plain(kind: Any) -> bool:
+    """Whether a record can hold the values of a field of this type."""
+    parts, plain = get_args(kind), (int, float, bool, str)
+    if get_origin(kind) in (Union, UnionType):
+        return all(_is_plain(part) for part in parts if part is not type(None))
+    return kind in plain or (get_origin(kind) is list and all(part in plain for part in parts))
 
 
 def _described(error: BaseException) -> str:

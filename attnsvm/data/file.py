@@ -96,8 +96,11 @@ class File(Data):
             what = f"next: label {int(y[b, i])} of sequence {i} of instance {b}"
             raise ConfigError(f"{what}; must be one of its ids {ids[b, i][mask[b, i]].tolist()}")
         E = torch.eye(int(ids.max()) + 1).double() if E is None else E
+        check_array("E", E, tuple(E.shape), torch.float64)
+        kind = np.unique(E.numpy(), axis=0, return_inverse=True)[1].ravel()
+        for i, j in np.argwhere(np.triu(kind[:, None] == kind, 1))[:1]:  # one token for attention
+            raise ConfigError(f"E: rows {i} and {j} are equal; must be different")
         if (C := arrays.get("C")) is None:
-            check_array("E", E, tuple(E.shape), torch.float64)
             if (rank := int(torch.linalg.matrix_rank(E))) < len(E):
                 must = "must be linearly independent, or the file must have C, as C = E"
                 raise ConfigError(f"E: {len(E)} rows of rank {rank}; {must}")
@@ -145,6 +148,8 @@ class File(Data):
             if not ((arrays["mask"] == 0) | (arrays["mask"] == 1)).all():
                 raise ConfigError("mask: has a value other than 0 and 1; must be booleans")
             arrays["mask"] = arrays["mask"].bool()
+            if not arrays["mask"].any(-1).all():
+                raise ConfigError("mask: every sample must have at least one admissible token")
         return arrays
 
 

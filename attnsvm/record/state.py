@@ -150,12 +150,12 @@ def complete(folder: Path) -> None:
     """Let the record in the folder NEW replace that in `folder`, or remove it if it is torn.
 
     Its `run.json` is written last, and moved last: where there is one, all files are whole, and
-    those that are not in NEW were moved.
+    those that are not in NEW were moved. What cannot be read now stays where it is.
     """
     new = folder / NEW
-    if kind_of(new) != "a folder":
+    if kind_of(new) != "a folder" or (kind := kind_of(new / RUN_FILE)) == "out of reach":
         return
-    if kind_of(new / RUN_FILE) == "a file":
+    if kind == "a file":
         for names in (TABLES, (RUN_FILE,)):
             for name in names:
                 with suppress(FileNotFoundError):

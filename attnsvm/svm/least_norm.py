@@ -115,7 +115,6 @@ def _rows(
 
 
 ENTRYWISE = {"norm1": "l1", "norm_inf": "max", "Sum": "l1", "max": "max"}
-MULTIPLES = ("multiply", "MulExpression", "DivExpression")
 OF_ABSOLUTE_VALUES = ("Sum", "max")
 SINGULAR = {"normNuc": "nuclear", "sigma_max": "spectral"}
 SIGNS = {"Inequality": -1, "NonPos": -1, "NonNeg": 1, "Equality": 0, "Zero": 0}
@@ -132,7 +131,8 @@ def from_cvxpy(
     problem : cvxpy.Problem
         Of one real variable X without attributes, which is not changed. The norm is one of
         `normNuc`, `sigma_max`, `norm(X, "fro")`, and of the entries `norm1`, `norm_inf`, `pnorm`,
-        `sum(abs(X))`, `max(abs(X))`. A positive multiple will do, and so will `sum_squares(X)`.
+        `sum(abs(X))`, `max(abs(X))`. What has the same minimiser will do: powers and positive
+        multiples of a norm, constants added to it, `sum_squares(X)`, the maximum of -norm(X).
     gap, rank_tolerance
         As in `solve_svm`.
 
@@ -202,12 +202,7 @@ def _norm_of(objective: Any, X: Any) -> Norm:
 
     Its `pnorm` rounds p to a fraction, unless it is told not to; the user's p counts.
     """
-    expr = objective.args[0]
-    while type(expr).__name__ in MULTIPLES and objective.is_dcp():
-        factors = [part for part in expr.args if part.is_constant()]
-        if len(factors) != 1 or factors[0].value is None or not np.all(factors[0].value > 0):
-            break
-        (expr,) = (part for part in expr.args if not part.is_constant())
+    sign, expr = _stripped(objective.args[0])
     kind, inside = type(expr).__name__, (*expr.args, None)[0]
     name = ENTRYWISE.get(kind)
     if kind in OF_ABSOLUTE_VALUES and type(inside).__name__ == "abs":
@@ -222,6 +217,30 @@ def _norm_of(objective: Any, X: Any) -> Norm:
     if name is not None and type(inside).__name__ == "reshape":
         inside = inside.args[0]
     name = name or SINGULAR.get(kind)
-    if type(objective).__name__ == "Maximize" or name is None or inside is not X:
+    sign = -sign if type(objective).__name__ == "Maximize" else sign
+    if not sign > 0 or name is None or inside is not X:
         raise ConfigError(f"problem: {objective}; must minimise a norm of {X.name()} itself")
     return norm_of(name)
+
+
+def _stripped(expr: Any) -> tuple[float, Any]:
+    """Return a sign and what increases with sign * expr: without constants, factors and powers."""
+    sign = 1.0
+    while True:
+        kind = type(expr).__name__
+        varying = [part for part in expr.args if not part.is_constant()]
+        if len(varying) != 1 or not varying[0].is_scalar():
+            return sign, expr
+        (inside,), factors = varying, [part.value for part in expr.args if part.is_constant()]
+        if kind == "NegExpression":
+            sign = -sign
+        elif kind in ("multiply", "MulExpression", "DivExpression"):
+            if factors[0] is None or (kind == "DivExpression" and inside is not expr.args[0]):
+                return sign, expr
+            sign *= float(np.sign(np.asarray(factors[0]).item()))
+        elif not (
+            kind == "AddExpression"
+            or (kind.startswith("Power") and (expr.p_used or 0) >= 1 and inside.is_nonneg())
+        ):
+            return sign, expr
+        expr = inside

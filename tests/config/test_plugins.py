@@ -78,6 +78,15 @@ def test_code_helpers_and_data_of_a_plugin_are_part_of_its_runs_and_are_named(
         before = signature(config)
 
 
+def test_a_field_of_numbers_may_be_one_of_some(tmp_path, monkeypatch):
+    config = CONFIG.replace("Range(1, 9)", "OneOf((3, 5))").replace("Range,", "OneOf,")
+    monkeypatch.syspath_prepend(write_package(tmp_path, config=config))
+    words = "extensions=[cubic_heads]", "head=cubic"
+    assert composed(*words, "head.power=5").head.power == 5
+    with pytest.raises(ConfigError, match=r"head\.power=4: must be 3 \| 5"):
+        composed(*words, "head.power=4")
+
+
 PROBE = """
 from dataclasses import dataclass
 
@@ -95,9 +104,14 @@ BROKEN = {
     "must be decorated with @dataclass itself": CONFIG.replace("@dataclass", ""),
     "its _target_ must name a class in cubic_heads": CONFIG.replace("cubic_heads.head", "os"),
     "its field other must be declared as Annotated[": CONFIG + "    other: int = 3\n",
+    "field b must be of int | float |": CONFIG + "    b: list[list[int]] = option([], None, 'x')\n",
+    "field pair must be of int | float |": CONFIG
+    + "    pair: Annotated[tuple[int, int], 'two sizes'] = (1, 2)\n",
     "its defaults must be of their types": CONFIG + "    b: int = option('a', None, 'x')\n",
     "its QUANTITIES must be a mapping of words to Quantity, not empty": "{}",
     "a mapping of words to Quantity": "{'a b': Quantity('largest', '1')}",
+    "QUANTITIES must be a mapping": "{'a': 1}.keys()",
+    "must be a mapping of words to Quantity, not": "{'a': 'the largest entry'}",
     "a meaning and a unit of one line each": "{'max': Quantity('two\\nlines', '1')}",
 }
 

@@ -52,6 +52,11 @@ BAD = {
     "ids: nan; must be whole": {"ids": [[0, 1, 4], [4, 2, np.nan]]},
     "ids: 1024; .*< 1024": {"ids": [[0, 1, 4], [4, 2, 1024]]},
     "ids: 4; must be whole numbers >= 0 and < 4": {"E": np.eye(4)},
+    "E: rows 1 and 3 are equal; must be different": {
+        "E": np.eye(K)[[0, 1, 2, 1, 4]],
+        "C": np.eye(K),
+    },
+    "mask: every sample must have": {"mask": [[1, 1, 1], [0, 0, 0]]},
     "E: nan at index": {"E": np.full((K, 7), np.nan)},
     "E: 5 rows of rank 3; must be linearly independent, or the file must have C": {"E": WIDE},
     r"C: shape \(5, 4\); must be \(5, 3\)": {"E": WIDE, "C": np.ones((5, 4))},

@@ -18,7 +18,7 @@ from attnsvm.config import ConfigError
 from attnsvm.config.identity import run_name
 from attnsvm.record import KEPT, LOCK_FILE, PLAN_FILE, RUN_FILE, TABLES, CorruptRecordError
 from attnsvm.record.plan import MAX_RUNS
-from attnsvm.record.state import run_state
+from attnsvm.record.state import NEW, complete, run_state
 from attnsvm.record.stored import StoredRun
 from attnsvm.sweeps import status
 from attnsvm.sweeps.aggregate import load
@@ -146,6 +146,22 @@ def test_a_record_that_cannot_be_read_now_is_kept(name, code, sweep, run, runs_m
     assert odd.files(sweep) == before
     assert not runs_made
     assert run_state(run).state == "done"
+
+
+FAR = "out of reach"
+
+
+def test_a_new_record_that_cannot_be_read_now_is_kept(run, monkeypatch):
+    before = odd.files(run)
+    shutil.copytree(run, run.parent / "copy")
+    (run.parent / "copy").rename(run / NEW)
+    with monkeypatch.context() as patched:
+        kinds = {NEW: "a folder"}
+        patched.setattr("attnsvm.record.state.kind_of", lambda path: kinds.get(path.name, FAR))
+        complete(run)
+    assert (run / NEW / RUN_FILE).exists()
+    complete(run)
+    assert odd.files(run) == before
 
 
 # --- tables and arrays ----------------------------------------------------------------------------

@@ -86,7 +86,14 @@ X, Y = cp.Variable((2, 2), name="X"), cp.Variable((2, 2), PSD=True)
 FRO, NUCLEAR = cp.norm(X, "fro"), cp.normNuc(X)
 NO_NORMS = [
     *(-NUCLEAR, 0 * NUCLEAR, np.nan * NUCLEAR, 1 / NUCLEAR, NUCLEAR * cp.Parameter()),
-    *(NUCLEAR + FRO, FRO**2, cp.quad_over_lin(X, -2.0), cp.normNuc(X - 1), cp.norm1(2 * X)),
+    *(
+        NUCLEAR + FRO,
+        (FRO - 1) ** 2,
+        FRO**0.5,
+        cp.quad_over_lin(X, -2.0),
+        cp.normNuc(X - 1),
+        cp.norm1(2 * X),
+    ),
     *(cp.sum(X), cp.max(X), 0, cp.norm(X, 1), cp.mixed_norm(X, 2, 1), -cp.pnorm(X, 0.5)),
 ]
 NO_ROWS = [
@@ -111,14 +118,18 @@ PROBLEMS = [
 ]
 
 
-SAME = [*((f, FRO) for f in (cp.sum_squares(X), cp.sum_squares(X) / 2)), (3 * NUCLEAR, NUCLEAR)]
+SAME = [
+    *((cp.Minimize(f), FRO) for f in (cp.sum_squares(X), FRO**2 / 2 - 1, (FRO + 1) ** 3)),
+    *((cp.Minimize(f), NUCLEAR) for f in (3 * NUCLEAR, 2 - (-NUCLEAR), NUCLEAR / 2)),
+    (cp.Maximize(-2 * NUCLEAR), NUCLEAR),
+]
 
 
 @pytest.mark.parametrize(("objective", "norm"), SAME, ids=str)
 def test_an_objective_with_the_minimiser_of_a_norm_is_that_norm(objective, norm):
     rows = [cp.sum(X) >= 1, X[0, 0] - X[1, 1] >= 1]
     solution, known = (
-        attnsvm.from_cvxpy(cp.Problem(cp.Minimize(f), rows)) for f in (objective, norm)
+        attnsvm.from_cvxpy(cp.Problem(o, rows)) for o in (objective, cp.Minimize(norm))
     )
     assert solution.status == "solved"
     assert (solution.norm, solution.objective) == (known.norm, known.objective)
