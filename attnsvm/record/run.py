@@ -25,7 +25,7 @@ from attnsvm.config.run import GROUPS, RunConfig
 from attnsvm.config.sources import package_of
 from attnsvm.config.version import FORMAT, NUMBERS
 from attnsvm.record.columns import columns_digest
-from attnsvm.record.files import OtherVersionError, read_json, refused
+from attnsvm.record.files import CorruptRecordError, OtherVersionError, read_json, refused
 
 RUN_FILE = "run.json"
 TABLES = ("trials.parquet", "history.parquet", "solutions.npz")
@@ -35,9 +35,15 @@ MAX_RUN_BYTES = 2**22
 
 OTHER_VERSION = "made by another version of attnsvm"
 
-NEEDED = {"signature", "version", "git_revision", "code", "extension_code", "python"}
-NEEDED |= {"packages", "hardware", "overrides"}
-"""Fields beside the config of every `run.json`; others are those of a run that is done, or not."""
+FIELDS: Mapping[str, Any] = {
+    **dict.fromkeys(("signature", "version", "code", "python"), str),
+    **dict.fromkeys(("extension_code", "packages", "hardware"), dict),
+    "git_revision": str | None,
+    "overrides": list,
+}
+DONE: Mapping[str, Any] = {"drawn": int, "timings_s": dict, "files": dict}
+NOT_DONE: Mapping[str, Any] = {"reason": str}
+"""Fields beside the config of every `run.json`; of a run that is done, and of one that is not."""
 
 BEFORE_FORMATS: Mapping[str, Any] = {"format": 1, "numbers": 0}
 """The fields that records have had since they have a format, with the value of older ones."""
@@ -55,12 +61,16 @@ def read_run(folder: Path) -> dict[str, Any]:
     path = folder / RUN_FILE
     with refused(""):
         run = {**BEFORE_FORMATS, **read_json(path, MAX_RUN_BYTES)}
+    known = {**FIELDS, **(DONE if run.get("state") == "done" else NOT_DONE)}
+    for name, kind in known.items() if run["format"] == FORMAT else ():
+        if name not in run:
+            raise CorruptRecordError(f"{path}: {name}: missing")
+        if not isinstance(run[name], kind):
+            must = getattr(kind, "__name__", kind)
+            raise CorruptRecordError(f"{path}: {name}={run[name]}: must be of type {must}")
     try:
         if run["format"] != FORMAT:
             raise ConfigError(f"format={run['format']}: must be {FORMAT}")
-        of_state = {"drawn", "timings_s", "files"} if run["state"] == "done" else {"reason"}
-        if missing := (NEEDED | of_state) - run.keys():
-            raise ConfigError(f"{', '.join(sorted(missing))}: missing")
         config = recorded_config(run)
         run = {**run, "config": result_fields(config), "as_written": run["config"]}
         return {**run, "stale": _stale(run, config) if run["state"] == "done" else ""}

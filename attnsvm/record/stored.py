@@ -60,6 +60,9 @@ class StoredRun:
         with self._open(TABLES[2]):
             further = further_columns(self.content["config"], self.content["probes"])
         trials = self._table(TABLES[0], room, lambda types: trial_schema(*further))
+        if len(trials) != self.content["drawn"]:
+            must = f"has {len(trials)} rows; must have drawn={self.content['drawn']}"
+            raise CorruptRecordError(f"{self.folder / TABLES[0]}: {must}")
         key = key_columns(trials.column_names)
         return trials, self._table(
             TABLES[1], room, lambda types: history_schema(types.get("step") == pa.float64(), *key)

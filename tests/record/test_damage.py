@@ -65,9 +65,10 @@ DAMAGE = {
     "option": (edited(options__optimizer="lion"), "other_version", "made by another version"),
     "value": (edited(config__optimizer__schedule="cosine"), "other_version", "schedule=cosine"),
     **{
-        f"{name} missing": (edited(**{name: None}), "other_version", f"{name}: missing")
-        for name in ("signature", "files")
+        f"{name} missing": (edited(**{name: None}), "corrupt", f"{name}: missing")
+        for name in ("signature", "files", "overrides", "packages")
     },
+    "field of another type": (edited(files=5), "corrupt", "files=5: must be of type dict"),
     "another run": (of_another_run, "other_run", "record of another run"),
     "torn": (lambda run: (run / TABLES[0]).write_bytes(b"PAR1"), "corrupt", "sha256"),
     "gone": (lambda run: (run / TABLES[2]).unlink(), "corrupt", f"{TABLES[2]}: missing"),
@@ -338,9 +339,10 @@ def retyped(column, kind):
         (retyped("seed", pa.string()), "column seed is string; must be int64"),
         (retyped("frobenius_objective", pa.float32()), "is float; must be double"),
         (lambda rows: rows.append_column("status", rows["status"]), "status"),
+        (lambda rows: rows.slice(1), "has 2 rows; must have drawn=3"),
     ],
 )
-def test_columns_of_another_type_or_twice(change, words, run):
+def test_columns_of_another_type_or_twice_or_fewer_rows(change, words, run):
     odd.change_table(run, change)
     with pytest.raises(CorruptRecordError, match=rf"trials\.parquet: .*{words}"):
         StoredRun(run).record()
