@@ -1,6 +1,5 @@
 """Any column against any other: closed forms, what is left out, and charts that cannot be drawn."""
 
-import re
 import shutil
 from itertools import product
 from types import SimpleNamespace
@@ -242,41 +241,40 @@ def test_statuses_may_be_chosen_or_told_apart():
 
 
 @pytest.mark.parametrize(
-    ("x", "y", "parts", "message", "allowed"),
+    ("x", "y", "parts", "message"),
     [
-        ("data.dd", "rank", {}, "x=data.dd: ", "data.d"),
-        ("dim", "rank", {}, "x=dim: ", "did you mean data.d?"),
-        ("data.d", "rank", {"hue": "haed"}, "hue=haed: ", "did you mean head?"),
-        ("data.d", "risk", {}, "y=risk: ", "x must be step"),
-        ("step", "rank", {}, "y=rank: ", "history"),
-        ("head", "rank", {"kind": "line"}, "x=head: ", "numbers"),
-        ("data.d", "word", {}, "y=word: ", "word=WORD"),
-        ("data.d", "flag", {"kind": "scatter"}, "y=flag: ", "numbers"),
-        ("head", "rank", {"log": "x"}, "log=x: ", "numbers"),
-        ("data.d", "rank", {"kind": "pie"}, "kind=pie: ", "line | scatter"),
-        ("data.d", "rank", {"interval": "sd"}, "interval=sd: ", "estimator=mean"),
-        ("data.d", "rank", {"fit": "power", "kind": "box"}, "fit=power: ", "kind=line"),
-        ("data.d", "rank", {"estimator": "mean", "kind": "box"}, "estimator=mean: ", "median"),
-        ("data.d", "rank", {"interval": "ci", "kind": "box"}, "interval=ci: ", "kind=line"),
-        ("data.d", "flag", {"interval": "quartiles"}, "interval=quartiles: ", "ci | none"),
-        ("data.d", "rank", {"points": True, "kind": "scatter"}, "points=True: ", "line | box"),
-        ("data.d", "rank", {"log": "z"}, "log=z: ", "x | y"),
-        ("data.d", "rank", {"status": "okk"}, "status=okk: ", "did you mean ok?"),
-        ("data.d", "rank", {"where": {"flag": "yes"}}, "where flag=yes: ", "False, True"),
-        ("data.d", "rank", {"hue": "data.d"}, "=data.d: ", "one part"),
-        ("rank", "rank", {}, "y=rank: ", "one part"),
-        ("data.d", "size", {"where": {"rank": 99}}, "where rank=99: ", "6.0, 7.0, 8"),
-        ("data.d", "rank", {"where": {"data.q": 9}}, "where=data.q: ", "a column"),
-        ("data.d", "rank", {"kind": "heatmap"} | SINGLE, "kind=heatmap: ", "hue"),
-        ("size", "rank", {"hue": "seed"} | SINGLE, "hue=seed: has 30 values", "at most 24"),
-        ("size", "rank", {"where": {"head": "relu", "d": 4}}, "data.n: ", "--where data.n=VALUE"),
+        ("data.dd", "rank", {}, "x=data.dd: "),
+        ("dim", "rank", {}, r"x=dim: .*did you mean data\.d\?"),
+        ("data.d", "rank", {"hue": "haed"}, r"hue=haed: .*did you mean head\?"),
+        ("data.d", "risk", {}, "y=risk: "),
+        ("step", "rank", {}, "y=rank: "),
+        ("head", "rank", {"kind": "line"}, "x=head: "),
+        ("data.d", "word", {}, "y=word: "),
+        ("data.d", "flag", {"kind": "scatter"}, "y=flag: "),
+        ("head", "rank", {"log": "x"}, "log=x: "),
+        ("data.d", "rank", {"kind": "pie"}, "kind=pie: "),
+        ("data.d", "rank", {"interval": "sd"}, "interval=sd: "),
+        ("data.d", "rank", {"fit": "power", "kind": "box"}, "fit=power: "),
+        ("data.d", "rank", {"estimator": "mean", "kind": "box"}, "estimator=mean: "),
+        ("data.d", "rank", {"interval": "ci", "kind": "box"}, "interval=ci: "),
+        ("data.d", "flag", {"interval": "quartiles"}, "interval=quartiles: "),
+        ("data.d", "rank", {"points": True, "kind": "scatter"}, "points=True: "),
+        ("data.d", "rank", {"log": "z"}, "log=z: "),
+        ("data.d", "rank", {"status": "okk"}, r"status=okk: .*did you mean ok\?"),
+        ("data.d", "rank", {"where": {"flag": "yes"}}, "where flag=yes: "),
+        ("data.d", "rank", {"hue": "data.d"}, "=data.d: "),
+        ("rank", "rank", {}, "y=rank: "),
+        ("data.d", "size", {"where": {"rank": 99}}, r"where rank=99: .*6\.0, 7\.0, 8"),
+        ("data.d", "rank", {"where": {"data.q": 9}}, "where=data.q: "),
+        ("data.d", "rank", {"kind": "heatmap"} | SINGLE, "kind=heatmap: "),
+        ("size", "rank", {"hue": "seed"} | SINGLE, "hue=seed: has 30 values"),
+        ("size", "rank", {"where": {"head": "relu", "d": 4}}, r"data.n: .*\-\-where data\.n=VALUE"),
     ],
 )
-def test_what_cannot_be_drawn_is_refused_with_what_can(x, y, parts, message, allowed):
+def test_what_cannot_be_drawn_is_refused_by_field_and_value(x, y, parts, message):
     many = {"ns": range(30), "trials": 30} if x == "size" else {}
-    with pytest.raises(ChartError, match=re.escape(message)) as refused:
+    with pytest.raises(ChartError, match=message):
         chart(tables(**many), x, y, **parts)
-    assert allowed in str(refused.value)
 
 
 def test_charts_with_other_numbers_have_other_names():
