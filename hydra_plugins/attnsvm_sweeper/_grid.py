@@ -121,7 +121,7 @@ def _range(sweep: RangeSweep, text: str) -> Sequence[Any]:
     """Return start + k step < stop, exact for the decimal numbers that were typed."""
     ends = sweep.start, sweep.stop, sweep.step
     start, stop, step = (Decimal(str(x)) for x in ends)
-    is_finite = step and (start + stop + step).is_finite()
+    is_finite = step and all(x.is_finite() for x in (start, stop, step))
     count = max(0, math.ceil((stop - start) / step)) if is_finite else 0
     if not 0 < count <= LARGEST:
         raise ConfigError(f"{text}: {count} values; must be finite, >= 1 and <= {LARGEST}")

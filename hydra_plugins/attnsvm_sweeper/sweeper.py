@@ -18,7 +18,7 @@ from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.config_store import ConfigStore
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobStatus
-from hydra.errors import HydraException
+from hydra.errors import HydraException, MissingConfigException
 from hydra.plugins.launcher import Launcher
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.plugins.sweeper import Sweeper
@@ -169,6 +169,8 @@ class AttnsvmSweeper(Sweeper):
                 if (name := run_name(config)) in cells:
                     continue
                 check(config)
+            except MissingConfigException:  # an option that does not exist
+                raise
             except (ConfigError, HydraException, OmegaConfBaseException) as error:
                 own = " ".join(word for word in written if word not in common)
                 skipped[own or " ".join(written)] = one_line(user_message(error) or str(error))

@@ -52,6 +52,7 @@ REFUSED = {
     ("seed=1,2", "seed=3"): "seed=3: sets seed, as seed=1,2 does; must be set by one of them",
     ("head=glob(x*)",): "head=glob(x*): must match one of joint | linear | ",
     ("seed=range(5,1)",): "seed=range(5,1): 0 values; must be finite, >= 1",
+    ("optimizer.lr=range(-inf,inf)",): "0 values; must be finite",
     ("seed=range(0,1e12)",): "must be finite, >= 1 and <= 1000000",
     ("seed=sort(range(4,11,4),reverse=true)",): "must be without sort",
     ("optimizer.lr=interval(0,1)",): "must be a list of values; hydra/sweeper=optuna searches",
@@ -175,6 +176,7 @@ def test_cells_that_cannot_be_refuse_the_sweep_or_are_skipped_counted_and_listed
     [
         (("head=linear,quadratic", "head.lamm=1,2"), "head.lamm: unknown field", 0),
         (("head=linear,mlp", "head.lam=1,2"), "head.lam: unknown field", 0),
+        (("optimizer=gd,adamm",), "optimizer=adamm: did you mean adam?", 0),
         (("head={option:linear,lam:1},mlp",), "head.lam: unknown field", 1),
     ],
 )

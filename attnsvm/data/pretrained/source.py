@@ -16,7 +16,7 @@ from attnsvm.config import ConfigError
 from attnsvm.config.sources import CONFIG, TENSORS, TOKENIZER, model_folder
 from attnsvm.data.base import Data, check_own_scores, read_text, text_name
 from attnsvm.data.pretrained.hooks import heads_of
-from attnsvm.data.pretrained.layer import restricted
+from attnsvm.data.pretrained.layer import AttentionLayer, restricted
 from attnsvm.head import Head, RowScores
 from attnsvm.linalg import own_settings
 from attnsvm.model import Model
@@ -190,13 +190,12 @@ class Pretrained(Data):
         tokens, targets = sentences[chosen, : self.T], sentences[(chosen + 1) % len(sentences)]
         if source.causal:
             targets = sentences[chosen, 1:]
-        with own_settings():
-            layer = [*heads_of(source.network, tokens).values()][self.at_layer]
+        named = [tuple(map(tuple, ids.tolist())) for ids in (tokens, targets)]
+        layer = _layers(source, named[0])[self.at_layer]
         mask = layer.mask & (torch.arange(self.T) >= 1 - self.sinks)
         random = Generator().manual_seed(seed ^ CONTROL_STREAM)
         part, gamma = restricted(replace(layer, mask=mask), query, self.control, random), None
         if self.scores == "loss":
-            named = (tuple(map(tuple, ids.tolist())) for ids in (tokens, targets))
             scores = _scores(source, *named)[self.at_layer]
             gamma = scores[part.source, self.at_head, query[part.source], torch.arange(self.T)]
         return part.X, part.Z, part.mask, *part.head(self.at_head, gamma)
@@ -211,6 +210,12 @@ def sentences_of(source: Transformer, text: str, T: int) -> Tensor:
     lines = dict.fromkeys(line.strip() for line in text.splitlines())
     ids = source.tokenizer([*filter(None, lines)], truncation=True, max_length=T)["input_ids"]
     return torch.tensor([row for row in ids if len(row) == T], dtype=torch.int64).view(-1, T)
+
+
+@lru_cache(maxsize=16)
+def _layers(source: Transformer, tokens: Tokens) -> list[AttentionLayer]:
+    with own_settings():
+        return [*heads_of(source.network, torch.tensor(tokens)).values()]
 
 
 @lru_cache(maxsize=16)
