@@ -34,8 +34,9 @@ def progress(directory: Path, pending: Iterable[str], done: int) -> Iterator[Non
                 with suppress(OSError, record.CorruptRecordError):
                     finished[name] = record.read_run(directory / name)
         elapsed, left = time.monotonic() - begin, written.keys() - finished.keys()
-        states = Counter(run["state"] for run in finished.values())
-        instances = sum(run.get("drawn", 0) for run in finished.values())
+        runs = [*finished.values()]  # another thread may add one
+        states = Counter(run["state"] for run in runs)
+        instances = sum(run.get("drawn", 0) for run in runs)
         locks = (directory / name / record.LOCK_FILE for name in left)
         running = sum(record.kind_of(lock) == "a file" for lock in locks)
         parts = [f"{done + states.pop('done', 0)} of {total} runs done"]

@@ -10,7 +10,9 @@ from attnsvm.linalg import EPS as MACHINE_EPS
 from attnsvm.nn.risk import Gradient
 from attnsvm.norm import norm_of
 from attnsvm.optimizer import Step
+from attnsvm.selection import select_tokens
 from attnsvm.training import train
+from attnsvm.training.trajectory import TrainingStatus
 from tests.training.test_training import SMALL, draw, risk_of
 
 
@@ -106,6 +108,22 @@ def test_a_head_or_loss_of_which_too_little_is_known_is_refused(name, head):
     for other, must in ((name, "head must be linear with"), ("muon", r"head\.train must be false")):
         with pytest.raises(ConfigError, match=f"optimizer={other}: {must}"):
             train(batch, optimizer=other)
+
+
+@pytest.mark.full
+@pytest.mark.processors
+def test_polyak_reaches_the_optimal_tokens_or_diverges():
+    """Where attention saturates at other tokens, (L - L*) / ||grad|| exceeds every number."""
+    batch = sample(n=6, T=8, d=10, trials=30)
+    path = train(batch, optimizer="polyak", steps=500, record_every=500)
+    selection = select_tokens(batch, path)
+    optimal = (selection.selected == selection.optimal).all(-1)
+    assert 0 < path.diverged.sum() < 15
+    assert optimal.equal(~path.diverged)
+    for status, reached in zip(path.status(), optimal.tolist(), strict=True):
+        assert status is (TrainingStatus.SATURATED if reached else TrainingStatus.DIVERGED)
+    alone = train(batch.take(optimal), optimizer="polyak", steps=500, record_every=500)
+    assert alone.W.equal(path.W[optimal])
 
 
 def test_head_and_attention_train_together():

@@ -5,13 +5,16 @@ import fcntl
 import os
 import signal
 import time
+from contextlib import nullcontext
 
 import pytest
 
 from attnsvm import record
+from attnsvm.record import RUN_FILE
 from attnsvm.record.columns import STATES
 from attnsvm.record.folder import write, write_failure
 from attnsvm.record.state import LOCK_FILE, HeldError, holder, locked
+from attnsvm.sweeps import status
 from attnsvm.sweeps.aggregate import load
 from attnsvm.sweeps.status import main
 from tests.command import SMALL, ran
@@ -175,3 +178,22 @@ def test_the_state_of_a_run_is_told_without_locks_too(tmp_path, monkeypatch):
     }
     assert "cannot be known: file system without locks" in current["begun"].reason
     assert (tmp_path / "begun" / LOCK_FILE).exists()  # that of another
+
+
+def test_a_line_on_a_sweep_may_be_made_while_a_thread_makes_another(tmp_path, monkeypatch):
+    lines = []
+
+    class Run(dict):
+        def __getitem__(self, key):
+            if self.pop("first", False):  # another run ends, and another line is made
+                (tmp_path / "b" / RUN_FILE).touch()
+                assert lines[0]().startswith("2 of 2 runs done")
+            return super().__getitem__(key)
+
+    monkeypatch.setattr(status, "doing", lambda line: nullcontext(lines.append(line)))
+    monkeypatch.setattr(record, "read_run", lambda run: Run(state="done", first=run.name == "a"))
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    with status.progress(tmp_path, "ab", 0):
+        (tmp_path / "a" / RUN_FILE).touch()
+        assert lines[0]().startswith("1 of 2 runs done")

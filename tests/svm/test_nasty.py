@@ -12,6 +12,7 @@ import pytest
 
 from attnsvm.norm import norm_of
 from attnsvm.svm import solve_svm
+from attnsvm.svm.reduction import WIDE
 from attnsvm.verify import verify
 from benchmarks.nasty.benchmark_utils import CARD, CLASSES, load, word
 from tests.quick import quick
@@ -98,6 +99,22 @@ def test_by_the_method_for_many_rows(difficult, name, monkeypatch):
     monkeypatch.setattr(sys.modules["attnsvm.svm.solve"], "LARGE", 1)
     for item in difficult[3::13]:
         X, Z = item.X, item.Z
+        of = solve_svm(X, Z, np.zeros(len(X), int), norm=name, mask=item.mask)
+        assert not misjudged(name, item, of.status, of.lower_bound, of.objective)
+
+
+def spread(x):
+    """Turn x into a wide x of equal products, exactly: 64 copies of an eighth, of either sign."""
+    sign = np.where(np.arange(64 * x.shape[-1]) % 3 == 0, -1.0, 1.0)
+    wide = np.tile(x, 64) * sign / 8
+    return np.concatenate([wide, np.zeros((*x.shape[:-1], max(0, WIDE - wide.shape[-1])))], -1)
+
+
+@pytest.mark.parametrize("name", quick("frobenius", "nuclear"))
+def test_in_many_dimensions(difficult, name):
+    """Solved and certified in the span of tokens and queries."""
+    for item in difficult[3::26]:
+        X, Z = spread(item.X), spread(item.Z)
         of = solve_svm(X, Z, np.zeros(len(X), int), norm=name, mask=item.mask)
         assert not misjudged(name, item, of.status, of.lower_bound, of.objective)
 

@@ -6,7 +6,7 @@ import torch
 
 from attnsvm import solve_least_norm
 from attnsvm.norm import Entrywise, Norm
-from attnsvm.svm import solve_svm
+from attnsvm.svm import solve_gen_svm, solve_rank_constrained, solve_svm
 from tests.quick import quick
 from tests.svm.instances import gaussian
 
@@ -124,6 +124,24 @@ def test_tokens_queries_and_margins_have_units_of_their_own(norm):
     for ratio in (0.3, 1e3, torch.inf):
         base = solve_svm(X, Z, selected, norm, offsets=gamma, ratio=ratio)
         solution = solve_svm(x * X, z * Z, selected, norm, offsets=gamma, ratio=x * z * ratio)
+        assert_same(solution, base, 1 / (x * z), x * z)
+
+
+@every_norm
+def test_gen_svm_and_a_bound_of_the_rank(norm):
+    X, Z, selected = gaussian(3, 4, 6, 2, seed=2)
+    attended = (torch.arange(4) < 2).expand(2, 3, 4)
+    logs = torch.from_numpy(np.random.default_rng(4).standard_normal((2, 3, 4)))
+    x, z = 2.0**-45, 2.0**7
+    ordinary, scaled = (
+        (
+            *solve_gen_svm(tokens, queries, attended, logs, norm),
+            solve_rank_constrained(tokens, queries, selected, 1),
+        )
+        for tokens, queries in ((X, Z), (x * X, z * Z))
+    )
+    assert ordinary[0].status == ordinary[1].status == ("solved",) * 2
+    for solution, base in zip(scaled, ordinary, strict=True):
         assert_same(solution, base, 1 / (x * z), x * z)
 
 

@@ -1,5 +1,7 @@
 """Initial weights: from a file, at an angle to an SVM, balanced, aligned with the gradient."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -7,12 +9,14 @@ import torch
 from attnsvm import (
     experiment,
     in_cone,
+    one_minus_correlation,
     optimal_tokens,
     sample,
     solve_svm,
     train,
 )
 from attnsvm.config import ConfigError
+from attnsvm.svm import SvmStatus
 from tests.config.test_config import composed
 
 SHAPE = {"n": 4, "T": 5, "d": 6, "trials": 5}
@@ -59,6 +63,32 @@ def test_a_cone_start_has_its_angle_norm_and_rank(rule, optimizer, norm, angle):
 def test_a_start_that_cannot_be_is_named(rule, options, message):
     with pytest.raises(ConfigError, match=f"optimizer.{message}"):
         train(sample(**SHAPE), rule, **options, **START)
+
+
+@pytest.mark.full
+def test_locally_optimal_tokens_attract_and_others_do_not():
+    """All 16 selections of 20 instances; local convergence as in arXiv 2308.16898.
+
+    Tokens are locally optimal if they score higher than all tokens on the margin of their SVM.
+    """
+    tokens = torch.tensor(list(itertools.product(range(4), repeat=2))).repeat(20, 1)
+    batch = sample(n=2, T=4, d=3, trials=20).take(torch.arange(20).repeat_interleave(16))
+    solution = solve_svm(batch.X, batch.Z, tokens)
+    scores = batch.scores()
+    above = scores.gather(-1, tokens.unsqueeze(-1)) > scores
+    local = (above | ~solution.support).all(-1).all(-1)
+    solved = solution.having(SvmStatus.solved)
+    optimal = (tokens == optimal_tokens(batch)[0]).all(-1)
+    for kind, stay in ((solved & local & ~optimal, True), (solved & ~local, False)):
+        index = kind.nonzero()[:, 0]
+        size = 300 * solution.objective[index, None, None]
+        W0 = size * in_cone(batch.take(index), tokens[index], angle=1.0)
+        path = train(batch.take(index), init=W0, steps=6000, growth=0.01, record="geometric")
+        ends = (path.log_softmax.argmax(-1) == tokens[index]).all(-1)
+        assert len(index) > 10
+        assert (ends == stay).all()
+        if stay:
+            assert one_minus_correlation(path.W, solution.W[index]).max() < 1e-4
 
 
 def test_an_instance_without_a_solved_svm_is_a_counted_row():
