@@ -201,8 +201,9 @@ def _of_instances(
         array = arrays.get(name, np.empty(0, bool))
         shape = array.ndim == axes + len(lead) and array.shape[: len(lead)] == lead
         if array.dtype.kind not in "fiu" or not shape:
+            is_there = f"{array.dtype}, shape {array.shape}" if name in arrays else "missing"
             raise ConfigError(
-                f"optimizer.init_path={path}: {name}: {array.dtype}, shape {array.shape}; must be "
+                f"optimizer.init_path={path}: {name}: {is_there}; must be "
                 f"an array of real numbers with {axes} axes, or one more in front for the "
                 "instances named in seeds (N,)"
             )

@@ -169,6 +169,7 @@ def test_tokens_of_a_file_or_the_runner_up_are_the_axis_of_the_cone(tmp_path):
     [
         ({"W0": np.zeros((2, 6, 6))}, r"W0: .*shape \(2, 6, 6\); must be .* with 2 axes"),
         ({"W0": np.zeros((1, 6, 6)), "seeds": [0]}, "seeds: must hold 1"),
+        ({"W": np.zeros((6, 6))}, "W0: missing; must be an array of real numbers with 2 axes"),
         (
             {"W0": np.zeros((6, 6), dtype=complex)},
             "W0: complex128, .*must be an array of real numbers",
