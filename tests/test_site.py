@@ -53,7 +53,7 @@ def visit(tmp_path_factory):
         address = f"http://127.0.0.1:{server.server_port}/_probe.html"
         budget = f"--virtual-time-budget={2000 + 3000 * len(pages)}"
         command = [CHROMIUM, *OPTIONS, budget, f"--user-data-dir={profile}", "--dump-dom", address]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=900)
         results = json.loads(unescape(done.stdout.split("<pre>")[1].split("END</pre>")[0]))
         return results, done
 

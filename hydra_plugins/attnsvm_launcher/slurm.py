@@ -12,6 +12,7 @@ import hashlib
 import logging
 import re
 import subprocess
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -59,6 +60,7 @@ class Slurm(SlurmLauncher):  # type: ignore[misc]
         ConfigError, with SLURM's message, if the cluster can never run the jobs.
         """
         executor, jobs = self._executor(), list(enumerate(job_overrides, start=initial_job_idx))
+        _try_submission(executor)
         self.follows, waiting = False, set[str]()
         try:
             limit = _answer("scontrol", "show", "config").stdout
@@ -95,7 +97,7 @@ class Slurm(SlurmLauncher):  # type: ignore[misc]
                 waiting |= self._map(executor, left) if left else set()
             except Exception as error:
                 if not waiting:
-                    raise ConfigError(f"hydra.launcher: SLURM rejects it: {error}") from error
+                    raise _refused(error) from error
                 log.warning("SLURM takes no more jobs now (%s): waiting for others", error)
                 return False
         return True
@@ -146,6 +148,20 @@ class Slurm(SlurmLauncher):  # type: ignore[misc]
             **{name if name in shared else f"slurm_{name}": v for name, v in params.items()}
         )
         return executor
+
+
+def _refused(words: object) -> ConfigError:
+    return ConfigError(f"hydra.launcher: SLURM rejects it: {words}")
+
+
+def _try_submission(executor: Any) -> None:
+    """Raise ConfigError if the cluster would reject the job, or never start it."""
+    with tempfile.NamedTemporaryFile("w", suffix=".sh") as script:
+        script.write(executor._executor._make_submission_file_text("true", "trial"))
+        script.flush()
+        answer = _answer("sbatch", "--test-only", script.name)
+    if answer.returncode or "allocation failure" in answer.stderr:
+        raise _refused(answer.stderr.strip())
 
 
 def _answer(*command: str, timeout: int | None = None) -> subprocess.CompletedProcess[str]:
