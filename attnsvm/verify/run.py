@@ -26,7 +26,7 @@ from attnsvm.record.run import counts_of, identity, recorded_config
 from attnsvm.record.schema import RunRecord
 from attnsvm.record.stored import StoredRun
 from attnsvm.verify.constraints import StoredSvm
-from attnsvm.verify.rerun import CHANGES, Rerun, compare, places
+from attnsvm.verify.rerun import ROUNDS, Rerun, compare, places
 from attnsvm.verify.svm import verify
 
 LONG_S = 60.0
@@ -176,7 +176,7 @@ def _reproduce(
         or isinstance(config.data, DECOMPOSED)
     )
     ends = tuple(end for k, ends in CHANGED.items() if k > run["numbers"] for end in ends)
-    size, undecided = max(1, stages.chunk_size(whole) // (1 + CHANGES)), 0
+    size, undecided = max(1, stages.chunk_size(whole) // (1 + ROUNDS[1][0])), 0
     for start in each("part", range(first, first + count, size)):
         stop = min(start + size, first + count)
         rows = slice(start - config.seed, stop - config.seed)

@@ -6,7 +6,7 @@ import torch
 
 from attnsvm.data import sample
 from attnsvm.experiment import stages_of
-from attnsvm.verify.rerun import DRAW, FACTOR, SIZE, Rerun, changed, compare, tolerance
+from attnsvm.verify.rerun import DRAW, SIZE, Rerun, changed, compare, tolerance
 from tests.config.test_config import composed
 from tests.verify.kinds import SMALL, some_quick
 
@@ -76,7 +76,7 @@ def test_draws_of_other_vector_instructions_are_accepted_only_from_elsewhere():
     ("part", "value", "others", "allowed"),
     [
         ("table", 1.0, (1.0, 1.0), 1e-9),
-        ("table", 1.0, (1.25, 0.5), FACTOR * 0.5),
+        ("table", 1.0, (1.25, 0.5), 0.5),
         ("table", np.inf, (np.inf,), 1e-12),
         ("table", np.nan, (np.nan,), 1e-12),
         ("arrays", 3, (3,), 0),
