@@ -142,7 +142,7 @@ def _states(stored: StoredSvm, **numbers: float) -> None:
 def _check_lower_bound(
     stored: StoredSvm, rows: ExactRows, rounding: float | None = None
 ) -> Fraction:
-    """Prove the lower bound h^T a / dual_norm(M(a)), and return it exactly.
+    """Prove the lower bound h^T a / dual_norm(M(a)), with a dual norm of one; return it exactly.
 
     Of the weighted SVM it is sum_S h_k a_k / (dual_norm(M(a)) + sum_S relief_k a_k), for any set S
     of rows.
@@ -161,6 +161,11 @@ def _check_lower_bound(
     rounding += error
     proved = total / (dual + taken)
     _agree("lower_bound", max(stored.lower_bound, 0.0), float(proved), rounding)
+    _agree("dual norm of the multipliers", 1.0, float(dual), rounding)
+    apart = abs(float(total / (1 + taken)) - stored.lower_bound)
+    allowed = (len(rows.h) + 2) * EPS / 2 * float(np.abs(rows.h * stored.multipliers).sum())
+    allowed *= 4 if taken else 1  # two sums, a product and a division
+    require(apart <= allowed, "lower_bound is not the sum of the multipliers")
     return proved
 
 
