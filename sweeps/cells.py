@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -187,8 +188,8 @@ def number(value: Any, digits: int | None = None) -> str:
     return str(value)
 
 
-FIRST = "first seed of the run"
-"""A column beside those of the cell."""
+BEGIN, ROWS = "first seed of the run", "rows of an instance"
+"""Columns beside those of the cell."""
 
 SEEDED = (
     "sphere",
@@ -207,7 +208,7 @@ SEEDED = (
 """Options of `data` of which a seed alone gives the instance, whatever run it is in."""
 
 LARGEST = 2**53
-"""Counts above this are no numbers of instances: the record is damaged."""
+"""Seeds and counts above this are no numbers of instances: the record is damaged."""
 
 
 def repeated(
@@ -219,9 +220,8 @@ def repeated(
     plug-ins, it gives the head and the initial weights, and the distance from the first seed of the
     run tells which tokens.
     """
-    first = trials["run"].astype(object).map(runs.set_index("run")[SEED])
     keys = trials[list(dict.fromkeys([*cell, *key_columns(trials)]))]
-    keys = keys.assign(**{FIRST: first.mask(trials["data"].isin(SEEDED)).astype(float)})
+    keys = keys.assign(**{BEGIN: _begin(trials, runs)})
     number = keys.groupby([*keys], dropna=False, sort=False).ngroup()
     again = number.duplicated().to_numpy()
     results = trials.drop(columns="run").set_axis(number)
@@ -229,15 +229,43 @@ def repeated(
     return again, len(here.reset_index(drop=True).compare(there.reset_index(drop=True)))
 
 
-def unrecorded(runs: pd.DataFrame) -> Counter[str]:
-    """Return state -> number of rows of the runs that are not done, if they are known.
+def _begin(rows: pd.DataFrame, runs: pd.DataFrame) -> pd.Series[float]:
+    """Return the first seed of a row's run where it belongs to the instance, else NaN."""
+    first = rows["run"].astype(object).map(runs.set_index("run")[SEED])
+    return first.mask(rows["data"].isin(SEEDED)).astype(float)
 
-    An instance has one row; with a transformer layers times heads.
+
+def unrecorded(runs: pd.DataFrame, trials: pd.DataFrame, cell: Sequence[str]) -> Counter[str]:
+    """Return state -> number of rows of the runs that are not done, each instance once.
+
+    Instances on record do not count, nor do those of an earlier run of the same cell.
     """
-    lost = runs[~runs["state"].isin(FINISHED)]
-    numbers = lost.reindex(columns=["trials", "model.layers", "model.heads"])
-    trials, *sizes = numbers.apply(pd.to_numeric, errors="coerce").to_numpy(float).T
-    rows = trials * np.nan_to_num(np.prod(sizes, axis=0), nan=1.0)
-    known = (trials > 0) & (rows <= LARGEST)
-    sums = pd.Series(rows, lost.index)[known].groupby(lost["state"]).sum()
-    return Counter({str(state): int(count) for state, count in sums.items()})
+    counted: Counter[str] = Counter()
+    missing_runs = runs[~runs["state"].isin(FINISHED)]
+    sizes = missing_runs.reindex(columns=[SEED, "trials", "model.layers", "model.heads"])
+    sizes = sizes.apply(pd.to_numeric, errors="coerce")
+    known = sizes[SEED].between(0, LARGEST) & sizes["trials"].between(0, LARGEST)
+    if not known.any():
+        return counted
+    missing_runs, sizes = missing_runs[known], sizes[known]
+    # an instance has one row; with a transformer layers times heads
+    model = missing_runs.get("model", pd.Series("", missing_runs.index))
+    rows = (sizes["model.layers"] * sizes["model.heads"]).where(model == "transformer")
+    missing_runs = missing_runs.assign(
+        **{BEGIN: _begin(missing_runs, runs), ROWS: rows.fillna(1.0)}
+    )
+    if len(trials):
+        trials = trials.assign(**{BEGIN: _begin(trials, runs)})
+    keys = [*cell, BEGIN]
+    for values, part in missing_runs.groupby(keys, dropna=False, sort=False):
+        same = rows_of(trials, dict(zip(keys, values, strict=True)))
+        seeds = np.unique(same[SEED]) if len(same) else np.array([], dtype=int)
+        begin, count = part[[SEED, "trials"]].to_numpy(np.int64).T
+        states, rows_each = part["state"].tolist(), part[ROWS].tolist()
+        for low, high in pairwise(np.unique([begin, begin + count]).tolist()):
+            drawn = np.flatnonzero((begin <= low) & (begin + count >= high))
+            if drawn.size:  # the first of these runs counts
+                first, last = np.searchsorted(seeds, [low, high])
+                missing = high - low - int(last - first)
+                counted[states[drawn[0]]] += int(rows_each[drawn[0]]) * missing
+    return counted

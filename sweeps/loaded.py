@@ -134,7 +134,7 @@ class LoadedSweep(Summarized):
 
         The most frequent comes first.
         """
-        counted = unrecorded(self.runs)
+        counted = unrecorded(self.runs, self.rows, self.cells.of_runs)
         counted.update(self.rows["status"] if len(self.rows) else ())
         return {status: n for status, n in counted.most_common() if n}
 

@@ -16,18 +16,26 @@ from attnsvm.record import columns as declared
 
 def dictionary(probes: Mapping[str, Any] = PROBES.own) -> dict[str, Sequence[declared.Column]]:
     """Return the columns of every table, and the quantities of the history, by heading."""
-    tables = declared.DECLARED
     return {
         "trials": declared.TRIAL_COLUMNS,
         "history": declared.HISTORY_COLUMNS,
-        "quantities of the history": declared.QUANTITIES,
         "trials, for each further norm of svm.norms": declared.norm_columns(["<norm>"]),
-        "trials and history, with selection=multi | scc, for each norm": tables["multi"],
-        "trials and history, with selection=scc": tables["scc"],
-        "trials and history, with a trained linear head and selection=top": tables["joint"],
-        "trials and history, with that or model=transformer, and selection=top": tables["law"],
+        "trials, with selection=multi | scc, for each norm": declared.DECLARED["multi"],
+        "trials, with selection=scc": declared.DECLARED["scc"],
+        "trials, with a trained linear head and selection=top": declared.DECLARED["joint"],
+        "trials, with that or model=transformer, and selection=top": declared.DECLARED["law"],
         "columns of hypotheses": declared.hypothesis_columns(HYPOTHESES),
-        "trials, with model=transformer; the first two in the history": declared.LAYER_COLUMNS,
+        "trials, with model=transformer": declared.LAYER_COLUMNS,
+        "history, with model=transformer": declared.LAYER_KEY,
+        "quantities of the history": declared.QUANTITIES,
+        "quantities of the history, for each further norm of svm.norms": declared.DECLARED["norm"],
+        "quantities of the history, with selection=multi | scc, for each norm but frobenius": (
+            declared.DECLARED["multi"][1:]
+        ),
+        "quantities of the history, with selection=scc": declared.DECLARED["scc"][:-1],
+        "quantities of the history, with a trained linear head; with model=transformer the first": (
+            declared.LAW_QUANTITIES
+        ),
         "columns and quantities of probes": declared.probe_columns(probe_quantities(probes)),
         "runs": declared.RUN_COLUMNS,
     }

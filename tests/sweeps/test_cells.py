@@ -95,12 +95,7 @@ def trials(*runs, data="sphere"):
 def test_a_seed_is_one_instance_of_its_cell_and_other_results_of_it_are_counted(data, again):
     """In a file the distance from the first seed tells the tokens: run b has others than run a."""
     runs = pd.DataFrame(RUNS, columns=["run", "data.d", "seed"])
-    rows = [
-        (run, d, seed + k, 10.0 * d + seed + k, data, "ok")
-        for run, d, seed in RUNS
-        for k in range(3)
-    ]
-    rows = pd.DataFrame(rows, columns=["run", "data.d", "seed", "x", "data", "status"])
+    rows = trials(*((run, d, range(seed, seed + 3)) for run, d, seed in RUNS), data=data)
     held, others = cells.repeated(rows, runs, ["data.d"])
     assert (rows.index[held].tolist(), others) == (again, 0)
     rows.loc[[10, 11], "x"] = -1.0
@@ -108,8 +103,32 @@ def test_a_seed_is_one_instance_of_its_cell_and_other_results_of_it_are_counted(
     assert cells.repeated(rows, runs, ["data.d"])[1] == 2
 
 
+@pytest.mark.parametrize(
+    ("data", "runs", "expected"),
+    [
+        ("sphere", [("failed", 5, 0, 7), ("missing", 6, 0, 2)], {"failed": 7, "missing": 2}),
+        ("sphere", [("failed", 4, 1, 3)], {"failed": 1}),  # seeds 1, 2 are on record
+        ("sphere", [("failed", 4, 5, 3), ("missing", 4, 6, 3)], {"failed": 3, "missing": 1}),
+        ("sphere", [("failed", 4, 6, 1), ("missing", 4, 5, 3)], {"failed": 1, "missing": 2}),
+        ("sphere", [("failed", 4, 0, 2)], {}),
+        ("sphere", [("failed", 4, 0, 10**15)], {"failed": 10**15 - 3}),
+        ("sphere", [("corrupt", np.nan, None, np.nan)], {}),  # of which nothing is known
+        ("file", [("failed", 4, 1, 2)], {"failed": 2}),  # a seed does not name an instance
+        ("my_package.MyData", [("failed", 4, 1, 2)], {"failed": 2}),
+    ],
+)
+def test_an_instance_without_a_record_counts_once_with_the_state_of_its_run(data, runs, expected):
+    """Beside a run of the cell d=4 that holds seeds 0, 1, 2."""
+    lost = pd.DataFrame([("done", 4, 0, 3), *runs], columns=["state", "data.d", "seed", "trials"])
+    lost = lost.assign(run=list("abc")[: len(lost)], data=data)
+    counted = cells.unrecorded(lost, trials(("a", 4, range(3)), data=data), ["data.d"])
+    assert {state: n for state, n in counted.items() if n} == expected
+
+
 def test_rows_without_a_record_are_counted_where_they_are_known():
-    columns = ["state", "trials", "model.layers", "model.heads"]
-    runs = [("done", 3, None, None), ("failed", 7, None, None), ("failed", 2, 3, 2)]
-    runs += [("missing", 2, None, None), ("corrupt", np.nan, None, None), ("corrupt", 1e300, 1, 1)]
-    assert cells.unrecorded(pd.DataFrame(runs, columns=columns)) == {"failed": 19, "missing": 2}
+    columns = ["run", "state", "trials", "model", "model.layers", "model.heads"]
+    runs = [("a", "done", 3, "sequence", None, None), ("b", "failed", 7, "sequence", None, None)]
+    runs += [("c", "failed", 2, "transformer", 3, 2), ("d", "missing", 2, "sequence", None, None)]
+    runs += [("e", "corrupt", np.nan, "sequence", None, None), ("f", "corrupt", 1e300, "", 1, 1)]
+    lost = pd.DataFrame(runs, columns=columns).assign(data="sphere", seed=0)
+    assert cells.unrecorded(lost, pd.DataFrame(), ["run"]) == {"failed": 19, "missing": 2}
