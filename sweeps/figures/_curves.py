@@ -6,6 +6,7 @@ from functools import partial
 from itertools import chain, product
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
@@ -353,13 +354,11 @@ class StepNorm(Curves):
     """The margin gap of each run in the norm of its steps."""
 
     def trials(self, frames: LoadedSweep) -> pd.DataFrame:
-        """Return the instances with their `own_margin_gap`."""
-        rows = frames.rows
-        own = [
-            rows[f"{norm}_margin_gap"].where(rows["optimizer.norm"] == norm)
-            for norm in rows["optimizer.norm"].unique()
-        ]
-        return rows.assign(own_margin_gap=pd.concat(own, axis=1).max(axis=1))
+        """Return the instances with their `own_margin_gap`, NaN in a norm without an SVM."""
+        own = pd.Series(np.nan, frames.rows.index)
+        for norm, rows in frames.rows.groupby("optimizer.norm"):
+            own[rows.index] = rows.get(f"{norm}_margin_gap", np.nan)
+        return frames.rows.assign(own_margin_gap=own)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,7 @@ from PIL import Image
 from attnsvm.sweeps import style
 from attnsvm.sweeps.cells import CellAxes
 from attnsvm.sweeps.figures import phase_transition, trajectories
-from attnsvm.sweeps.figures._curves import Curves
+from attnsvm.sweeps.figures._curves import Curves, StepNorm
 from attnsvm.sweeps.figures._numbers import outcomes, status_counts
 from tests.sweeps import synthetic
 from tests.sweeps.synthetic import drawn, phase_frames, trained_frames
@@ -163,3 +164,15 @@ def test_a_fall_and_a_plateau_are_told_apart():
     assert (falls["used"] == 8).all()  # the stalled one is only counted
     assert set(tables["kq_plateau"]["quantity"]) == set(COMPARED)
     assert all("2 stalled" in text for text in words)
+
+
+def test_the_own_gap_is_that_of_the_norm_of_the_steps_and_missing_without_its_svm():
+    rows = pd.DataFrame(
+        {
+            "optimizer.norm": ["max", "l1", "frobenius"],
+            "frobenius_margin_gap": [0.1, 0.2, 0.3],
+            "max_margin_gap": [0.4, 0.5, 0.6],
+        }
+    )
+    trials = StepNorm("mini_batches", ["own_margin_gap"]).trials(SimpleNamespace(rows=rows))
+    np.testing.assert_array_equal(trials["own_margin_gap"], [0.4, np.nan, 0.3])

@@ -84,14 +84,13 @@ def by_pivoting(problem: SvmProblem) -> Candidate:
     upper, lower = bounds(problem, W, multipliers, "frobenius")
     if upper <= (1 + CONVERGED_GAP) * lower:
         return Candidate(W, multipliers, none)
-    exact = grown(
-        lambda part, *_: least_norm(part), problem, support | violated
-    )  # the Gram matrix loses digits here
+    exact = _from_rows(problem, support | violated)  # the Gram matrix loses digits here
     known = exact.W.isfinite().all() or exact.ray.isfinite().all()
     return exact if known else Candidate(W, multipliers, none)
 
 
 def _from_rows(problem: SvmProblem, working: Tensor) -> Candidate:
+    """Return the candidate of the rows themselves, from a working set (N,)."""
     return grown(lambda part, *_: least_norm(part), problem, working)
 
 
