@@ -118,11 +118,13 @@ def of_head(at: Mapping[str, Any]) -> dict[str, Any]:
 class Upper(NamedTuple):
     """What W proves: an upper bound of the least norm, up to a relative error.
 
-    `least` is the least ratio of margin and h_k, infinite without any, `kappa` the condition
-    number, and `held` is whether rows are held.
+    `bound` is that of a W whose margins are h_k, as is stated, and `proved` that of the margins
+    that it has. `least` is their least ratio, infinite without any, `kappa` the condition number,
+    and `held` is whether rows are held.
     """
 
     bound: Fraction
+    proved: Fraction
     error: float
     least: Fraction | float
     kappa: float
@@ -249,8 +251,9 @@ class ExactRows:
             kappa = max(kappa, float(np.abs(self.stored.multipliers) @ self.scales) / combined)
         lost = Fraction(float((self.scales / np.where(scaling, self.h, np.inf)).max()) * distance)
         require(lost < min(least, 1), "rows are missed by more than the margins allow")
-        bound = size + Fraction(spread(self.stored.norm, len(self.stored.W)) * distance)
-        return Upper(bound / (1 - lost), error, least, float(kappa), held)
+        size += Fraction(spread(self.stored.norm, len(self.stored.W)) * distance)
+        proved = size / (Fraction(min(least, 1)) - lost)
+        return Upper(size / (1 - lost), proved, error, least, float(kappa), held)
 
     def _repair(self, limits: Rows) -> tuple[float, float, bool]:
         """Return what `_distance` does of the rows that are held, and whether there are any.

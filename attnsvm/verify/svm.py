@@ -70,25 +70,25 @@ def _check_bracket(stored: StoredSvm, rows: ExactRows) -> None:
 
 def _check_bracket_by(stored: StoredSvm, rows: ExactRows, scaling: Rows) -> None:
     """Prove the bracket and its numbers; solved is what is tight, and nothing else."""
-    proved, solved = rows.upper(scaling), stored.status == "solved"
-    hidden = 64 * EPS * proved.kappa
+    upper, solved = rows.upper(scaling), stored.status == "solved"
+    hidden = 64 * EPS * upper.kappa
     rounding = STATED + hidden * stored.X.shape[2]
     contradicts = f"lower_bound={stored.lower_bound!r} contradicts objective={stored.objective!r}"
     require(stored.lower_bound <= stored.objective * (1 + rounding), contradicts)
-    exactly = (rounding if proved.held else STATED) + proved.error
-    _agree("objective", stored.objective, float(proved.bound), exactly)
-    _agree("min_margin", stored.min_margin, float(proved.least), rounding)
+    exactly = (rounding if upper.held else STATED) + upper.error
+    _agree("objective", stored.objective, float(upper.bound), exactly)
+    _agree("min_margin", stored.min_margin, float(upper.least), rounding)
     lower = _check_lower_bound(stored, rows, rounding if solved else None)
     target = min(max(stored.gap, hidden), MAX_GAP)
     if not solved:
         if scaling.any():  # else norm(W) were no upper bound
-            _agree("least margin", 1.0, float(proved.least), rounding)
+            _agree("least margin", 1.0, float(upper.least), rounding)
         tight = stored.duality_gap <= target * (1 - 1e-6) - 4 * EPS
         require(not tight, "undecided, but the bracket is tight")
         return
-    require(not proved.held or hidden <= MAX_GAP, "equalities too dependent")
+    require(not upper.held or hidden <= MAX_GAP, "equalities too dependent")
     require(lower > 0, "the multipliers prove no bound")
-    gap = float(proved.bound / Fraction(min(proved.least, 1)) / lower - 1)
+    gap = float(upper.proved / lower - 1)
     require(gap >= -target, f"the dual contradicts the value by {-gap:.3g}")
     require(gap <= target + rounding * 1e-3, f"the bracket proves only a gap of {gap:.3g}")
 
