@@ -62,14 +62,11 @@ def test_a_run_has_the_numbers_of_the_library(kind):
     assert trials.loc[undecided, "nuclear_margin_gap"].isna().all()
 
 
-@pytest.mark.parametrize("size", quick("data.n=3 data.T=4 data.d=6", ""))
-@pytest.mark.parametrize(
-    "name", quick("adam", "mirror_descent", *sorted(GROUPS["optimizer"].own), count=2)
-)
-def test_with_its_defaults_every_optimizer_gives_most_instances_a_data_point(name, size):
-    trials = run(composed(f"optimizer={name} trials=10", size)).trials
+@pytest.mark.parametrize("name", quick(*sorted(GROUPS["optimizer"].own)))
+def test_with_its_defaults_every_optimizer_gives_most_instances_a_data_point(name):
+    trials = run(composed(f"optimizer={name} trials=5")).trials
     ok = trials[trials["status"] == "ok"]
-    assert len(ok) >= 8
+    assert len(ok) >= 4
     assert ok["one_minus_corr_frobenius"].notna().all()
 
 
@@ -157,7 +154,7 @@ def test_a_diverged_instance_is_a_row_and_harms_no_other(tmp_path):
 def test_a_stalled_run_is_a_status_unless_it_is_asked_for(selection):
     """Once the softmax saturates, the published gradient is rounding noise, the exact is not."""
     options = (
-        "data.n=3 data.T=4 data.d=6 optimizer.steps=3000 trials=8 svm.norms=[frobenius] "
+        "data.n=3 data.T=4 data.d=6 optimizer.steps=3000 trials=4 svm.norms=[frobenius] "
         f"selection={selection} optimizer.gradient="
     )
     exact, reported, kept = (

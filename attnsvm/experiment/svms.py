@@ -20,7 +20,6 @@ from attnsvm.record.columns import NORMS, svmeq_name
 from attnsvm.selection import optimal_tokens
 from attnsvm.svm import SvmSolution, SvmStatus, reference
 from attnsvm.svm.equalities import restoring
-from attnsvm.svm.problem import PADDING
 from attnsvm.theory import assumption_b1, convergence_types, direction_change
 from attnsvm.theory.comparison import margin_gap, svmeq, svmeq_factor, svmeq_least_squares
 from attnsvm.theory.token_graph import FLAT, RiskInside, label_components
@@ -229,8 +228,7 @@ def components(work: Work) -> None:
     for norm, mm in work.solutions.items():
         work.exclude(mm, "", SvmStatus.unconstrained)
         problem, apart = mm.problem, restoring(mm.problem)
-        unequal = problem.kind.masked_fill(problem.equality, PADDING)
-        margins = dataclasses.replace(mm, problem=dataclasses.replace(problem, kind=unequal))
+        margins = dataclasses.replace(mm, problem=problem.keeping(problem.inequality))
         rest = torch.stack([apart(V) for V in W.unbind(1)], dim=1)
         work.findings.columns[f"{norm}_margin_gap"] = margin_gap(rest[:, -1], margins)
         if norm == "frobenius":

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attnsvm.linalg import own_settings, real, summed
+from attnsvm.linalg import own_settings, real, summed, unit
 from attnsvm.svm import SvmSolution, SvmStatus
 
 
@@ -107,11 +107,7 @@ def margin_gap(W: Any, solution: SvmSolution[Any]) -> Any:
         raise ValueError(f"W: shape {tuple(W.shape)}; must be that of the solution, {expected}")
     if problem.equality.any():
         raise ValueError("solution: has equalities; must be of solve_svm, not of Gen-SVM")
-    matrices = W.reshape(-1, *W.shape[-2:])
-    finite = matrices.isfinite().all(dim=(1, 2))
-    matrices = torch.where(finite[:, None, None], matrices, 0.0)  # then 0 / 0 is NaN
-    largest = matrices.abs().amax(dim=(1, 2), keepdim=True)
-    matrices = matrices / torch.where(largest > 0, largest, 1.0)  # squares do not overflow
+    matrices = unit(W.reshape(-1, *W.shape[-2:])).nan_to_num(0.0)  # then 0 / 0 is NaN
     size = solution.minimised.value(matrices)
     margins = problem.margins(matrices)
     least = real("objective", solution.objective, W.device).reshape(-1)

@@ -15,7 +15,6 @@ from attnsvm.verify.run import RunProof, prove
 
 pytest.importorskip("tokenizers")  # of transformers, which is slow to import
 
-from attnsvm.data.pretrained import source as module
 from attnsvm.head import Linear, Relu
 from attnsvm.model import CrossAttention, SelfAttention
 from tests.config.test_config import composed
@@ -33,23 +32,12 @@ def test_an_instance_depends_on_its_seed_only(kind, control):
     assert weights[1].equal(drawn(1, 1, kind=kind, control=control).weights[0])
 
 
-def test_the_heads_of_a_model_share_the_layers_of_their_sentences(monkeypatch):
-    drawn(2)  # the model is loaded
-    read, calls = module.heads_of, []
-    monkeypatch.setattr(module, "heads_of", lambda *of: calls.append(of) or read(*of))
-    module._layers.cache_clear()
-    for at in ((0, 0), (0, 1), (1, 1)):
-        for control in ("none", "queries"):
-            drawn(2, at_layer=at[0], at_head=at[1], control=control)
-    assert len(calls) == 2  # one for each instance
-
-
 @pytest.mark.parametrize("sinks", [True, False])
 def test_queries_have_a_choice_without_what_is_left_out(sinks):
-    batch = drawn(20, kind="gpt2", sinks=sinks)
+    batch = drawn(8, kind="gpt2", sinks=sinks)
     assert (batch.mask.sum(-1) >= 2).all()
     assert not batch.mask[..., 1 - sinks :].all()
-    assert (drawn(20, sinks=sinks).mask == torch.tensor([sinks, True, True, True])).all()
+    assert (drawn(2, sinks=sinks).mask == torch.tensor([sinks, True, True, True])).all()
 
 
 REFUSED = {

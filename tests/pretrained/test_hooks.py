@@ -11,6 +11,7 @@ from torch.nn.modules.module import _global_forward_hooks
 import attnsvm
 from attnsvm import ConfigError
 from tests.kkt import normal as rows
+from tests.pretrained.tiny import FIELDS
 
 IDS = torch.randint(3, 50, (3, 7), generator=torch.Generator().manual_seed(0))
 
@@ -39,22 +40,17 @@ def test_heads_of_multihead_attention(bias, batch_first):
     assert layer.W(1).shape == (7, 9)
 
 
-@pytest.mark.parametrize("padded", [False, True])
-def test_heads_of_an_encoder_are_found_in_order_and_with_their_mask(padded):
+def test_heads_of_an_encoder_are_found_in_order_and_with_their_mask():
     """In eval() too, where torch has a fast path that runs no hooks."""
     torch.manual_seed(0)
     part = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
     encoder, X = nn.TransformerEncoder(part, 2).double().eval(), rows(3, 5, 8)
-    mask = torch.ones(3, 5, 5).tril().bool()
-    options = {"mask": nn.Transformer.generate_square_subsequent_mask(5, dtype=torch.float64)}
-    if padded:
-        mask = torch.tensor([5, 3, 5])[:, None, None] > torch.arange(5).expand(5, 5)
-        options = {"src_key_padding_mask": ~mask[:, 0]}
-    layers = attnsvm.heads_of(encoder, X, **options)
+    mask = nn.Transformer.generate_square_subsequent_mask(5, dtype=torch.float64)
+    layers = attnsvm.heads_of(encoder, X, mask=mask)
     assert torch.backends.mha.get_fastpath_enabled()
     assert list(layers) == ["layers.0.self_attn", "layers.1.self_attn"]
     torch.testing.assert_close(layers["layers.0.self_attn"].X, X)
-    assert all(layer.mask.equal(mask) for layer in layers.values())
+    assert all(layer.mask.equal((mask == 0).expand(3, 5, 5)) for layer in layers.values())
 
 
 class Projected(nn.Module):
@@ -85,11 +81,8 @@ READ: dict[str, Any] = {
     "plain": lambda Q, K, L: L,
     "without the factor": lambda Q, K, L: 2 * L,
     "causal": lambda Q, K, L: L + LATER.to(Q),
-    "a window": lambda Q, K, L: L + (LATER.triu(3).mT + LATER.triu(3)).to(Q),
     "padding": lambda Q, K, L: L.index_fill(3, torch.tensor(4), -1e30),
-    "fused": lambda Q, K, L: fused(Q, K),
     "fused, causal": lambda Q, K, L: fused(Q, K, is_causal=True),
-    "without the largest": lambda Q, K, L: L - L.amax(-1, keepdim=True),
     "(N H, S, T)": lambda Q, K, L: torch.bmm(Q.flatten(0, 1), K.flatten(0, 1).mT) / 2,
 }
 
@@ -128,56 +121,46 @@ REFUSED: dict[str, Any] = {
 }
 
 
-class Talking(Projected):
-    """Attention that mixes the heads after the softmax."""
+class Called(Projected):
+    """A module with these parts, called as `run` says."""
 
-    def forward(self, X):
-        return X, super().forward(X).flip(1)
-
-
-class Twice(Projected):
-    """A layer that is shared."""
-
-    def __init__(self):
+    def __init__(self, run: Any, **parts: nn.Module) -> None:
         super().__init__()
-        self.part = Projected("key", "query")
-
-    def forward(self, X):
-        return self.part(X), self.part(X)
-
-
-class Unlike(Projected):
-    """A map to fewer keys than queries."""
-
-    def __init__(self):
-        super().__init__()
-        self.k_proj = nn.Linear(6, 4, dtype=torch.float64)
-
-    def forward(self, X):
-        return self.k_proj(X), self.q_proj(X)
-
-
-class Multihead(nn.Module):
-    """Attention of torch with a mask that its softmax does not show, or with rows of its own."""
-
-    def __init__(self, mask: Any = None, **options: Any) -> None:
-        super().__init__()
-        self.mask = mask
-        self.part = nn.MultiheadAttention(6, 2, batch_first=True, **options).double()
+        self.run = run
+        for name, part in parts.items():
+            setattr(self, name, part)
 
     def forward(self, X: torch.Tensor) -> Any:
-        return self.part(X, X, X, attn_mask=self.mask)
+        return self.run(self, X)
+
+
+def multihead(mask: Any = None, **options: Any) -> nn.Module:
+    """Return attention of torch, with a mask that its softmax does not show or rows of its own."""
+    part = nn.MultiheadAttention(6, 2, batch_first=True, **options).double()
+    return Called(lambda self, X: self.part(X, X, X, attn_mask=mask), part=part)
 
 
 NOT_THE_SOFTMAX = "its attention is not the softmax"
 MODULES = {
     **{name: (Projected(logits=of), NOT_THE_SOFTMAX) for name, of in REFUSED.items()},
-    "rows of its own": (Multihead(add_bias_kv=True), NOT_THE_SOFTMAX),
-    "added to logits": (Multihead(rows(5, 5)), NOT_THE_SOFTMAX),
-    "another mask for each head": (Multihead(rows(6, 5, 5) > 0), NOT_THE_SOFTMAX),
-    "talking heads": (Talking(), "the attention that it returns must be the softmax"),
-    "a shared layer": (Twice(), "part: runs more than once"),
-    "fewer keys than queries": (Unlike(), "must have as many keys as queries"),
+    "rows of its own": (multihead(add_bias_kv=True), NOT_THE_SOFTMAX),
+    "added to logits": (multihead(rows(5, 5)), NOT_THE_SOFTMAX),
+    "another mask for each head": (multihead(rows(6, 5, 5) > 0), NOT_THE_SOFTMAX),
+    "talking heads": (
+        Called(lambda self, X: (X, Projected.forward(self, X).flip(1))),
+        "the attention that it returns must be the softmax",
+    ),
+    "a shared layer": (
+        Called(lambda self, X: (self.part(X), self.part(X)), part=Projected("key", "query")),
+        "part: runs more than once",
+    ),
+    "fewer keys than queries": (
+        Called(
+            lambda self, X: (self.k_proj(X), self.q_proj(X)),
+            k_proj=nn.Linear(6, 4, dtype=torch.float64),
+        ),
+        "must have as many keys as queries",
+    ),
     "no attention": (nn.Linear(6, 3).double(), r"must contain torch\.nn\.MultiheadAttention"),
 }
 for kind in (torch.float16, torch.bfloat16):
@@ -202,15 +185,6 @@ def test_a_zero_that_may_be_an_underflow_is_refused():
         attnsvm.heads_of(module.float(), X.float())
 
 
-SIZES = {"vocab_size": 50, "attn_implementation": "eager", "bos_token_id": 1, "eos_token_id": 2}
-BERT = {
-    "hidden_size": 12,
-    "num_attention_heads": 3,
-    "num_hidden_layers": 2,
-    "intermediate_size": 20,
-    "max_position_embeddings": 16,
-}
-GPT2 = {"n_embd": 12, "n_head": 3, "n_layer": 2, "n_positions": 16}
 NEO = {
     "hidden_size": 12,
     "num_heads": 3,
@@ -218,21 +192,18 @@ NEO = {
     "max_position_embeddings": 16,
     "attention_types": [[["global", "local"], 1]],
     "window_size": 3,
+    "vocab_size": 50,
 }
+"""Without the factor, and with a window in the second layer."""
 
 
 @pytest.mark.parametrize(
-    ("kind", "sizes"),
-    [
-        ("Bert", BERT),
-        ("GPT2", GPT2),
-        ("GPTNeo", NEO),  # without the factor, and with a window in the second layer
-    ],
+    ("kind", "sizes"), [("Bert", FIELDS["bert"]), ("GPT2", FIELDS["gpt2"]), ("GPTNeo", NEO)]
 )
 def test_heads_of_models_of_transformers(kind, sizes):
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
-    config = getattr(transformers, f"{kind}Config")(**SIZES | sizes)
+    config = getattr(transformers, f"{kind}Config")(**sizes, attn_implementation="eager")
     network = getattr(transformers, f"{kind}Model")(config).eval()
     for dtype in (torch.float32, torch.float64):
         layers = attnsvm.heads_of(network.to(dtype), IDS)

@@ -1,7 +1,6 @@
 """Each probe against closed forms, its invariances, and what it does where it is not defined."""
 
 import dataclasses
-import itertools
 import math
 
 import mpmath
@@ -177,7 +176,7 @@ def test_a_quantity_that_is_not_measured_is_nan_and_another_one_an_error():
 
 @pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
 def test_shares_of_locally_optimal_tokens_are_those_of_samples_by_definition(norm):
-    """By chance: of the permutations of a token and its neighbours, one in which it is the last."""
+    """By chance: 1 / (1 + k), as a token and its k neighbours have their scores in any order."""
     batch = attnsvm.sample(n=5, T=4, d=2, trials=12)
     gamma, selected = batch.scores(), normal(12, 5, 4).argmax(-1)
     solution = attnsvm.solve_svm(batch.X, batch.Z, selected, norm)
@@ -186,17 +185,17 @@ def test_shares_of_locally_optimal_tokens_are_those_of_samples_by_definition(nor
     assert shares["best"].equal((gamma.argmax(2) == selected).double().mean(1))
     assert (shares["best_chance"] == 1 / 4).all()
     assert {"solved", "infeasible"} == {*solution.status}
-    for b, status in enumerate(solution.status):
-        local, chance = [], []
-        for x, z, score, alpha in zip(batch.X[b], batch.Z[b], gamma[b], selected[b], strict=True):
-            near = (x[alpha] - x) @ solution.W[b] @ z < 1 + 1e-5
-            near[alpha] = False
-            local.append(bool((score[alpha] > score[near]).all()))
-            orders = [*itertools.permutations(range(1 + int(near.sum())))]
-            chance.append(np.mean([order[-1] == 0 for order in orders]))
-        for name, values in ((norm, local), (f"{norm}_chance", chance)):
-            expected = np.mean(values) if status == "solved" else math.nan
-            assert shares[name][b].item() == pytest.approx(expected, abs=1e-12, nan_ok=True)
+    chosen = selected[..., None]
+    logits = torch.einsum("bntd,bde,bne->bnt", batch.X, solution.W, batch.Z)
+    near = (logits.gather(2, chosen) - logits < 1 + 1e-5).scatter(2, chosen, False)
+    local = (gamma.gather(2, chosen) > gamma.masked_fill(~near, -torch.inf)).all(2)
+    unsolved = torch.tensor([status != "solved" for status in solution.status])
+    for name, values in (
+        (norm, local),
+        (f"{norm}_chance", (1 + near.sum(2)).double().reciprocal()),
+    ):
+        expected = values.double().mean(1).masked_fill(unsolved, torch.nan)
+        torch.testing.assert_close(shares[name], expected, rtol=0, atol=1e-12, equal_nan=True)
     several = torch.tensor([True, True, False, False]).expand(12, 5, 4)
     _, margins = attnsvm.solve_gen_svm(batch.X, batch.Z, several, 0 * gamma, norm)
     state = snapshot(margins.W, batch, selected=selected, solutions={norm: margins})

@@ -73,9 +73,8 @@ def test_probes_and_the_content_of_files_are_part_of_the_identity(tmp_path, M):
     first = {signature(composed(*SMALL, case)) for case in cases}
     np.save(tmp_path / "M.npy", np.eye(3) + 1)
     np.savez(tmp_path / "W.npz", W0=np.eye(3) + 1)
-    second = {signature(composed(*SMALL, case)) for case in cases}
-    assert len(first) == len(second) == 5
-    assert len(first & second) == 3
+    changed = {signature(composed(*SMALL, case)) for case in cases[:2]}
+    assert len(first | changed) == 7
 
 
 @pytest.mark.parametrize(("typed", "message"), refusals("probe"))

@@ -1,6 +1,6 @@
 """Types of convergence of known selections, and whether a direction has settled."""
 
-import dataclasses
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,21 +13,17 @@ BATCH = attnsvm.sample("sphere", n=2, T=3, d=20, trials=20)
 BEST, WORST = BATCH.scores().argmax(-1), BATCH.scores().argmin(-1)
 
 
-def path_of(snapshots: torch.Tensor, steps: list[int]) -> attnsvm.Trajectory:
-    """Return a trajectory of which only weights and steps are read."""
-    B, _, d, _ = snapshots.shape
-    batch = attnsvm.sample("sphere", n=2, T=2, d=d, trials=B)
-    path = attnsvm.train(batch, steps=len(steps) - 1, record_every=1)
-    fields = {"steps": torch.tensor(steps), "snapshots": snapshots, "W": snapshots[:, -1]}
-    return dataclasses.replace(path, **fields)
+def path_of(snapshots, steps):
+    """Return what is read of a trajectory."""
+    fields = {"snapshots": snapshots, "W": snapshots[:, -1], "loss": snapshots[..., 0, 0]}
+    return SimpleNamespace(steps=torch.tensor(steps), **fields)
 
 
 def types(selected, batch=BATCH, saturated=True, path=None, norm="frobenius", solution=None):
     """Return the types of W trained by gradient descent, at its SVM since half-way by default."""
     solution = solution or attnsvm.solve_svm(batch.X, batch.Z, selected, norm)
-    selection = attnsvm.select_tokens(batch, attnsvm.train(batch, steps=0))
-    whole = torch.full((batch.B,), saturated)
-    selection = dataclasses.replace(selection, selected=selected, saturated=whole)
+    fields = {"optimal": attnsvm.optimal_tokens(batch)[0], "selected": selected}
+    selection = SimpleNamespace(saturated=torch.full((batch.B,), saturated), **fields)
     path = path or path_of(torch.stack([solution.W, 2 * solution.W], dim=1), [1, 2])
     bias = "frobenius" if norm == "nuclear" else norm
     return convergence_types(batch, selection, path, {norm: solution}, bias, 1e-4)

@@ -26,14 +26,9 @@ SHAPES = [
 
 def of_scores(*gammas, d=4):
     """Return instances of one sample with tokens of these scores: v = e_1."""
-    X = torch.zeros(len(gammas), 1, len(gammas[0]), d, dtype=torch.float64)
-    for b, gamma in enumerate(gammas):
-        for t, score in enumerate(gamma):
-            X[b, 0, t, 0], X[b, 0, t, t + 1] = score, 1
-    Z = torch.ones(len(gammas), 1, d, dtype=torch.float64)
-    v = torch.zeros(d, dtype=torch.float64)
-    v[0] = 1
-    return ProblemBatch.of(X, Z, torch.ones(len(gammas), 1), v=v)
+    scores, eye = torch.tensor(gammas, dtype=torch.float64), torch.eye(d, dtype=torch.float64)
+    X = torch.cat([scores[:, None, :, None], eye[1:, 1:].expand(len(gammas), 1, -1, -1)], 3)
+    return ProblemBatch.of(X, torch.ones_like(X[:, :, 0]), torch.ones(len(gammas), 1), v=eye[0])
 
 
 def test_unique_optimum_and_b2_of_given_scores():

@@ -12,7 +12,7 @@ from scipy.optimize import brentq, nnls
 
 import attnsvm
 from attnsvm import experiment
-from attnsvm.experiment.objects import RunObjects
+from attnsvm.config.instantiate import named
 from attnsvm.head import Joint, Linear
 from attnsvm.theory import joint, ratio_of_steps
 from tests.config.test_config import composed
@@ -83,25 +83,25 @@ def test_the_columns_are_those_of_an_independent_computation(record):
         assert row["law_status"] == "solved"
 
 
-RATIOS = {
-    "": 3.0,
-    "optimizer.growth=0.1 optimizer.schedule=decay": 3.0,
-    "optimizer.growth=0.1": None,
-    "optimizer.growth=0.1 optimizer.schedule=geometric": math.nan,
-    "optimizer.schedule=geometric": 3.0,
-    "optimizer.ridge=1e-9": math.nan,
-    "optimizer.growth=0.1 parameterization=kq": 0.0,
-    "optimizer=gd optimizer.growth=0.1": math.inf,
-    "optimizer=gd parameterization=kq": math.nan,
-    "optimizer=adam": math.nan,
-}
+GROWING = {"growth": 0.1}
+RATIOS = [
+    ("normalized_gd", {}, "w", 3.0),
+    ("normalized_gd", GROWING | {"schedule": "decay"}, "w", 3.0),
+    ("normalized_gd", GROWING, "w", None),
+    ("normalized_gd", GROWING | {"schedule": "geometric"}, "w", math.nan),
+    ("normalized_gd", {"schedule": "geometric"}, "w", 3.0),
+    ("normalized_gd", {"ridge": 1e-9}, "w", math.nan),
+    ("normalized_gd", GROWING, "kq", 0.0),
+    ("gd", GROWING, "w", math.inf),
+    ("gd", {}, "kq", math.nan),
+    ("adam", {}, "w", math.nan),
+]
 
 
-@pytest.mark.parametrize("typed", RATIOS)
-def test_the_ratio_follows_from_the_rule_of_the_steps(typed):
-    objects = RunObjects.of(composed(typed))
-    ratio = ratio_of_steps(objects.optimizer, objects.parameterization, 3.0)
-    assert ratio == pytest.approx(RATIOS[typed], nan_ok=True)
+@pytest.mark.parametrize(("name", "fields", "rule", "ratio"), RATIOS)
+def test_the_ratio_follows_from_the_rule_of_the_steps(name, fields, rule, ratio):
+    optimizer, rule = named("optimizer", name, **fields), named("parameterization", rule)
+    assert ratio_of_steps(optimizer, rule, 3.0) == pytest.approx(ratio, nan_ok=True)
 
 
 @pytest.mark.parametrize("degrees", [60.0, 90.0])
