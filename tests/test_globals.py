@@ -25,8 +25,7 @@ from tests.quick import quick
 
 
 @contextmanager
-def restored(get: Callable[[], Any], put: Callable[[Any], Any], value: Any) -> Iterator[None]:
-    before = get()
+def restored(put: Callable[[Any], Any], value: Any, before: Any) -> Iterator[None]:
     put(value)
     try:
         yield
@@ -35,33 +34,19 @@ def restored(get: Callable[[], Any], put: Callable[[Any], Any], value: Any) -> I
 
 
 def dtype(value: torch.dtype) -> Any:
-    return restored(torch.get_default_dtype, torch.set_default_dtype, value)
-
-
-@contextmanager
-def default_device() -> Iterator[None]:
-    torch.set_default_device("meta")
-    try:
-        yield
-    finally:
-        torch.set_default_device(None)
-
-
-def deterministic() -> Any:
-    get, put = torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms
-    return restored(get, put, True)
+    return restored(torch.set_default_dtype, value, torch.float32)
 
 
 SETTINGS: dict[str, Callable[[], Any]] = {
     "float64": lambda: dtype(torch.float64),
     "bfloat16": lambda: dtype(torch.bfloat16),
     "meta": lambda: torch.device("meta"),
-    "default_device": default_device,
+    "default_device": lambda: restored(torch.set_default_device, "meta", None),
     "autocast": lambda: torch.autocast("cpu", torch.bfloat16),
     "inference": torch.inference_mode,
     "no_grad": torch.no_grad,
-    "deterministic": deterministic,
-    "threads": lambda: restored(torch.get_num_threads, torch.set_num_threads, 3),
+    "deterministic": lambda: restored(torch.use_deterministic_algorithms, True, False),
+    "threads": lambda: restored(torch.set_num_threads, 3, torch.get_num_threads()),
     "errors": lambda: np.errstate(all="raise"),
 }
 
@@ -330,20 +315,17 @@ def work(n):
     attnsvm.nn.attention(q, q, q).sum().backward()
     attnsvm.train(attnsvm.sample(head="mlp", n=8, T=40, d=64, trials=20), steps=2)
 
-if __name__ == "__main__":
-    torch.set_num_threads(2)
-    torch.ones(1000, 1000).exp() @ torch.ones(1000, 1000)
-    {first}
-    with multiprocessing.get_context("fork").Pool(2) as pool:
-        pool.map(work, [10, 12])
-    assert torch.get_num_threads() == 2
+torch.set_num_threads(2)
+torch.ones(1000, 1000).exp() @ torch.ones(1000, 1000)
+{first}
+with multiprocessing.get_context("fork").Pool(2) as pool:
+    pool.map(work, [10, 12])
+assert torch.get_num_threads() == 2
 """
 
 
 @pytest.mark.parametrize("first", quick("", "work(10)"))
-def test_no_function_waits_for_ever_in_a_forked_child(first, tmp_path):
+def test_no_function_waits_for_ever_in_a_forked_child(first):
     """Its parent used threads of torch; `first`, also those of attnsvm."""
-    program = tmp_path / "forked.py"
-    program.write_text(FORKED.replace("{first}", first))
-    command = [sys.executable, str(program)]
+    command = [sys.executable, "-c", FORKED.replace("{first}", first)]
     subprocess.run(command, check=True, timeout=300, env=environment() | {"OMP_NUM_THREADS": "2"})

@@ -1,7 +1,6 @@
 import pytest
 import torch
 
-from attnsvm.config import ConfigError
 from attnsvm.parameterization import KQ, W
 
 B, D, N = 3, 5, 4
@@ -29,17 +28,3 @@ def test_given_weights_are_shared_copies():
     K, Q = KQ().copied(start, B, D)
     assert K.equal(start[0].expand(B, D, D))
     assert Q.data_ptr() != start[1].data_ptr()
-
-
-@pytest.mark.parametrize(
-    ("rule", "init", "message"),
-    [
-        (W(), (torch.zeros(D, D).double(),) * 2, "init: 2 tensors; must be W0"),
-        (W(), torch.zeros(D, D), "init W0: torch.float32"),
-        (KQ(2), (torch.zeros(D, D).double(),) * 2, r"init K0: shape .* must be \(3, 5, 2\)"),
-        (W(), torch.full((D, D), torch.nan).double(), "init W0: nan"),
-    ],
-)
-def test_bad_initial_weights_are_named(rule, init, message):
-    with pytest.raises(ConfigError, match=message):
-        rule.copied(init, B, D)

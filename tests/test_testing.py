@@ -24,6 +24,7 @@ CHECKS = {
     "parameterization": testing.check_parameterization,
     "loss": testing.check_loss,
     "optimizer": testing.check_optimizer,
+    "probe": lambda probe: testing.check_probe(probe, EntropyConfig),
 }
 OF_FILES = ("file", "digits", "pretrained")
 SLOW = {*GROUPS["optimizer"].own} - {"normalized_gd", "adam"}
@@ -80,50 +81,32 @@ def unmasked(samples, X, Z, Y, mask):
     return CrossAttention().expand(X, Z, Y, None)
 
 
-def of_first_order(**methods):
-    return twin(NormalizedGD, **methods)(**QUICK)
-
-
 def entropy(change):
     return twin(Entropy, measure=lambda measured, _: {k: change(v) for k, v in measured.items()})()
 
 
-def check_twin(**methods):
-    testing.check_head(twin(Linear, **methods)())
+def first_order(**methods):
+    return twin(NormalizedGD, **methods)(**QUICK)
 
 
-TWINS = {
-    "gradient: differs": lambda: check_twin(gradient=lambda g, *_: 1.001 * g),
-    "value: depends on the batch": lambda: check_twin(value=lambda h, o, _: h + 1e-9 * o.sum()),
-    "global random numbers": lambda: check_twin(
-        draw=lambda p, generator, d: {"v": torch.randn(d).double()}
-    ),
-    "features: their sum": lambda: testing.check_head(
-        twin(Relu, features=lambda f, *_: (f[0], 2 * f[1]))()
-    ),
-    "X depends on the other": lambda: testing.check_data(twin(Sphere, sample=sequential)(2, 3, 4)),
-    "a masked token is admissible": lambda: testing.check_model(
-        twin(CrossAttention, expand=unmasked)()
-    ),
-    "pullback": lambda: testing.check_parameterization(twin(KQ, pullback=lambda V, *_: V[::-1])()),
-    "derivative: differs": lambda: testing.check_loss(
-        twin(Logistic, derivative=lambda slope, _: slope * (1 + 1e-4))()
-    ),
-    "value: must decrease": lambda: testing.check_loss(twin(Logistic, value=lambda l, _: -l)()),
-    "run: depends on the other": lambda: testing.check_optimizer(of_first_order(update=together)),
-    "the risk does not fall": lambda: testing.check_optimizer(
-        of_first_order(step_size=lambda eta, _: -eta)
-    ),
-    "mean: depends on the other|max: depends on the other": lambda: testing.check_probe(
-        entropy(lambda v: v / v.sum()), EntropyConfig
-    ),
-    "must be a finite number >= 0": lambda: testing.check_probe(
-        entropy(lambda v: -v), EntropyConfig
-    ),
-}
+TWINS = [
+    ("gradient: differs", "head", twin(Linear, gradient=lambda g, *_: 1.001 * g)()),
+    ("value: depends on the", "head", twin(Linear, value=lambda h, *_: h + 1e-9 * h.sum())()),
+    ("global random", "head", twin(Linear, draw=lambda *_: {"v": torch.randn(5).double()})()),
+    ("features: their sum", "head", twin(Relu, features=lambda f, *_: (f[0], 2 * f[1]))()),
+    ("X depends on the other", "data", twin(Sphere, sample=sequential)(2, 3, 4)),
+    ("a masked token is", "model", twin(CrossAttention, expand=unmasked)()),
+    ("pullback", "parameterization", twin(KQ, pullback=lambda V, *_: V[::-1])()),
+    ("derivative: differs", "loss", twin(Logistic, derivative=lambda slope, _: 1.0001 * slope)()),
+    ("value: must decrease", "loss", twin(Logistic, value=lambda l, _: -l)()),
+    ("run: depends on the other", "optimizer", first_order(update=together)),
+    ("the risk does not fall", "optimizer", first_order(step_size=lambda eta, _: -eta)),
+    ("(mean|max): depends on the other", "probe", entropy(lambda v: v / v.sum())),
+    ("must be a finite number >= 0", "probe", entropy(lambda v: -v)),
+]
 
 
-@pytest.mark.parametrize("message", TWINS)
-def test_broken_twins(message):
+@pytest.mark.parametrize(("message", "group", "option"), TWINS)
+def test_broken_twins(message, group, option):
     with pytest.raises(AssertionError, match=message):
-        TWINS[message]()
+        CHECKS[group](option)

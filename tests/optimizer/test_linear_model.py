@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy, pad
 
-from attnsvm.config import ConfigError
 from attnsvm.config.instantiate import named
 from attnsvm.data import sample
 from attnsvm.training import train
@@ -76,12 +75,6 @@ def test_every_pass_takes_each_sample_once():
     first, same, other = (next(orders) for orders in again)
     assert (first == same).all()
     assert (first != other).any()
-
-
-@pytest.mark.parametrize("compiled", [True, False])
-def test_a_batch_of_more_samples_than_there_are_is_refused(compiled):
-    with pytest.raises(ConfigError, match=r"optimizer\.batch=6: must be <= n=5"):
-        train(sample("classes", **SHAPE), "w", "adam", "log", batch=6, compiled=compiled)
 
 
 def test_a_zero_second_moment_without_eps_is_a_zero_step():

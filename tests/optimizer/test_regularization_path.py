@@ -3,7 +3,6 @@ import math
 import pytest
 import torch
 
-from attnsvm.config import ConfigError
 from attnsvm.data import sample
 from attnsvm.linalg import one_minus_correlation
 from attnsvm.selection import select_tokens
@@ -90,16 +89,3 @@ def test_a_local_path_stays_in_its_cone_and_goes_to_the_axis_if_its_tokens_are_l
     assert (apart[local, -1] < min(1e-7, bound / 1000)).all()
     whole = train(batch, "w", "regularization_path", init=W_mm, radii=[1.0, 3.0])
     assert (one_minus_correlation(whole.W, W_mm) > 1 - math.cos(math.radians(10))).any()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        *(({"radii": radii}, "radii=") for radii in ([], [3.0, 1.0], [0.0, 1.0], [1.0, 1.0])),
-        *(({"cone": cone}, f"cone={cone}") for cone in (0.0, 90.0, -1.0)),
-        ({"cone": 5.0, "init": "zero"}, "init=zero: must be another start"),
-    ],
-)
-def test_bad_radii_and_cones_are_named(batch, options, message):
-    with pytest.raises(ConfigError, match=rf"optimizer\.{message}"):
-        train(batch, "w", "regularization_path", **options)

@@ -8,7 +8,7 @@ import torch
 from attnsvm.config.instantiate import named
 from attnsvm.data import sample
 from attnsvm.training import train, uncompiled
-from tests.quick import quick
+from tests.quick import quick, quick_rows
 from tests.training.test_training import ragged, risk_of
 
 pytestmark = pytest.mark.processors
@@ -16,8 +16,6 @@ pytestmark = pytest.mark.processors
 SHAPE = {"n": 3, "T": 4, "d": 5, "trials": 11, "seed": 20}
 FULL = pytest.mark.full
 
-HEADS = pytest.mark.parametrize("head", quick("relu", "linear", "quadratic"))
-LOSSES = pytest.mark.parametrize("loss", quick("logistic", "exponential", "linear", "squared"))
 NORMS = ["frobenius", "max", "l1", "spectral", "nuclear"]
 RULES = pytest.mark.parametrize(
     ("parameterization", "m"), [("w", None), ("kq", None), pytest.param("kq", 2, marks=FULL)]
@@ -87,9 +85,17 @@ def weights(path, factor=1.0):
     return factor * path.W if path.K is None else (factor * path.K, path.Q)
 
 
-@HEADS
 @RULES
-@LOSSES
+@pytest.mark.parametrize(
+    ("head", "loss"),
+    quick_rows(
+        ("relu", "logistic"),
+        ("linear", "exponential"),
+        ("quadratic", "linear"),
+        ("relu", "squared"),
+        ("quadratic", "logistic"),
+    ),
+)
 def test_a_step_is_that_of_torch(head, parameterization, m, loss):
     """From states on the way too; whole paths may differ where steps overshoot, amplifying bits."""
     batch = ragged(sample(head=head, **SHAPE))
@@ -141,7 +147,7 @@ def test_steps_of_labels_are_those_of_torch(draw, name, options, before, far, pa
 
 
 @RULES
-@pytest.mark.parametrize("shape", quick((3, 4, 5), (9, 6, 4), (3, 5, 7), (5, 4, 20), (2, 1, 2)))
+@pytest.mark.parametrize("shape", quick((3, 4, 5), (9, 6, 4), (5, 4, 20), (2, 1, 2)))
 @pytest.mark.parametrize("stepper", STEPPERS)
 def test_steps_of_every_rule_are_those_of_torch(stepper, shape, parameterization, m):
     """With more queries than dimensions, in the span of the tokens, and without a gradient.
@@ -170,12 +176,12 @@ class Slower(type(named("optimizer", "gd"))):
     """A plug-in's optimizer, which inherits what compiled code knows of another one."""
 
 
-@pytest.mark.parametrize("trained", [False, True])
-@pytest.mark.parametrize("name", ["gd", "muon", "adam", "steepest", "sign_gd", "polyak", "slower"])
-def test_the_loop_knows_where_it_applies(name, trained):
+def test_the_loop_knows_where_it_applies():
     """Else both trainings of the tests above would be those of the torch loop."""
-    batch = sample(head="relu", **SHAPE)
-    batch.head.train = trained
-    rule = Slower() if name == "slower" else named("optimizer", name)
-    unknown = f"optimizer {name.title()}" if name in ("polyak", "slower") else ""
-    assert uncompiled(risk_of(batch), rule) == (unknown or "the training of a head" * trained)
+    risk = risk_of(sample(head="relu", **SHAPE))
+    for name in ("gd", "muon", "adam", "steepest", "sign_gd"):
+        assert not uncompiled(risk, named("optimizer", name))
+    for rule in (Slower(), named("optimizer", "polyak")):
+        assert uncompiled(risk, rule) == f"optimizer {type(rule).__name__}"
+    risk.batch.head.train = True
+    assert uncompiled(risk, named("optimizer", "gd")) == "the training of a head"

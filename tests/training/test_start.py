@@ -52,19 +52,6 @@ def test_a_cone_start_has_its_angle_norm_and_rank(rule, optimizer, norm, angle):
         assert (torch.linalg.matrix_rank(low[~low.diverged].W, rtol=1e-10) == 2).all()
 
 
-@pytest.mark.parametrize(
-    ("rule", "options", "message"),
-    [
-        ("kq", {"init": "cone", "m": 2, "init_angle": 5.0}, "init_angle=5.0: must be 0 with .*m=2"),
-        ("w", {"init": "cone", "optimizer": "adam"}, "init=cone: must be .* not known"),
-        ("w", {"init": "balanced"}, "init=balanced: parameterization must be kq"),
-    ],
-)
-def test_a_start_that_cannot_be_is_named(rule, options, message):
-    with pytest.raises(ConfigError, match=f"optimizer.{message}"):
-        train(sample(**SHAPE), rule, **options, **START)
-
-
 @pytest.mark.full
 def test_locally_optimal_tokens_attract_and_others_do_not():
     """All 16 selections of 20 instances; local convergence as in arXiv 2308.16898.

@@ -129,17 +129,39 @@ def test_progress_counts_the_steps_and_not_at_snapshots_only(compiled, layers):
     assert len(done) >= 3
 
 
-@pytest.mark.parametrize(
-    ("arguments", "options", "message"),
-    [
-        (["v"], {}, r"parameterization=v: must be w \| kq"),
-        (["w", "sgd"], {}, r"optimizer=sgd: did you mean gd\?"),
-        (["w"], {"step": 3}, r"optimizer\.step: .*did you mean steps\?"),
-        (["w"], {"m": 2}, r"parameterization\.m: .*must be absent"),
-        (["kq"], {"m": 6}, "m=6: must be >= 1 and <= d=5"),
-        (["kq", "steepest"], {"norm": "spectral+max"}, r"optimizer\.norm=spectral\+max: must be"),
-    ],
-)
-def test_bad_arguments_are_named(arguments, options, message):
+ZERO, PATH = torch.zeros(5, 5).double(), {"optimizer": "regularization_path"}
+KQ2 = {"parameterization": "kq", "m": 2}
+REFUSED = [
+    (r"parameterization=v: must be w \| kq", {"parameterization": "v"}),
+    (r"optimizer=sgd: did you mean gd\?", {"optimizer": "sgd"}),
+    (r"optimizer\.step: .*did you mean steps\?", {"step": 3}),
+    (r"parameterization\.m: .*must be absent", {"m": 2}),
+    ("m=6: must be >= 1 and <= d=5", {**KQ2, "m": 6}),
+    (
+        r"optimizer\.norm=spectral\+max: must be",
+        {"parameterization": "kq", "optimizer": "steepest", "norm": "spectral+max"},
+    ),
+    *(
+        (r"optimizer\.batch=4: must be <= n=3", {"batch": 4, "compiled": compiled})
+        for compiled in (True, False)
+    ),
+    ("init: 2 tensors; must be W0", {"init": (ZERO, ZERO)}),
+    ("init W0: torch.float32", {"init": ZERO.float()}),
+    ("init W0: nan", {"init": ZERO * torch.nan}),
+    (r"init K0: shape .* must be \(6, 5, 2\)", {**KQ2, "init": (ZERO, ZERO)}),
+    ("init_angle=5.0: must be 0 with .*m=2", {**KQ2, "init": "cone", "init_angle": 5.0}),
+    ("init=cone: must be .* not known", {"init": "cone", "optimizer": "adam"}),
+    ("init=balanced: parameterization must be kq", {"init": "balanced"}),
+    *(
+        (r"optimizer\.radii=", {**PATH, "radii": radii})
+        for radii in ([], [3.0, 1.0], [0.0, 1.0], [1.0, 1.0])
+    ),
+    *((rf"optimizer\.cone={cone}", {**PATH, "cone": cone}) for cone in (0.0, 90.0, -1.0)),
+    (r"optimizer\.init=zero: must be another start", {**PATH, "cone": 5.0, "init": "zero"}),
+]
+
+
+@pytest.mark.parametrize(("message", "options"), REFUSED)
+def test_what_cannot_be_trained_is_named(message, options):
     with pytest.raises(ConfigError, match=message):
-        train(sample(**SMALL), *arguments, **options)
+        train(sample(**SMALL), **options)
