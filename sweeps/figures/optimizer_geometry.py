@@ -52,35 +52,41 @@ falls in two doublings if it comes to an end."""
 
 @dataclass(frozen=True)
 class Geometry:
-    """The map of the sweep `name` over optimizers of W, or of K and Q, with `room` for settings.
-
-    `reached`: beside each setting, how many of its instances end where.
-    """
+    """The map of the sweep `name` over optimizers of W, or of K and Q, with `room` for settings."""
 
     name: str
     room: int = MOST_CURVES
-    reached: bool = False
 
     def tables(self, frames: LoadedSweep) -> Tables:
-        """Return the gaps in every norm, where instances end, tokens, and counts."""
+        """Return the gaps in every norm, tokens, and counts."""
         trials, keys = _with_own(certified(frames)), [*frames.cells.besides(), "own"]
         names = {name: name.removesuffix(GAP) for name in map(str, trials) if name.endswith(GAP)}
         balls = {f"constrained_{norm}": f"ball of {norm}" for norm in BALLS}
         names |= {name: words for name, words in balls.items() if name in trials}
         long = trials.rename(columns=names).melt(keys, [*names.values()], "margin_in", "value")
-        tables = {
+        return {
             self.name: statistics.summaries(long, [*keys, "margin_in"], "value", "median"),
             f"{self.name}_tokens": _selections.of_pairs(frames),
             f"{self.name}_counts": outcomes(frames.rows, frames.cells),
         }
-        if self.reached:
-            ends = trials.assign(reached=_reached(frames, trials))
-            tables[f"{self.name}_reached"] = statistics.counts(ends, [*keys, "reached"])
-        return tables
 
     def draw(self, tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
         """Return the map, or several."""
         return paged({self.name: partial(_map, self.name)}, tables, axes, remarks, room=self.room)
+
+
+class Atlas(Geometry):
+    """The map of many settings; beside each, how many of its instances end where."""
+
+    def tables(self, frames: LoadedSweep) -> Tables:
+        """Return the tables of the map, and where instances end."""
+        return super().tables(frames) | {f"{self.name}_reached": self.reached(frames)}
+
+    def reached(self, frames: LoadedSweep) -> pd.DataFrame:
+        """Return the number of instances of each setting that end at the same."""
+        trials = _with_own(certified(frames))
+        ends = trials.assign(reached=_reached(frames, trials))
+        return statistics.counts(ends, [*frames.cells.besides(), "own", "reached"])
 
 
 def _with_own(trials: pd.DataFrame) -> pd.DataFrame:

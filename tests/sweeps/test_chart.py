@@ -1,6 +1,5 @@
 """Any column against any other: closed forms, what is left out, and charts that cannot be drawn."""
 
-import shutil
 from itertools import product
 from types import SimpleNamespace
 
@@ -15,7 +14,7 @@ from attnsvm.sweeps.chart import ChartError, chart_of, spec_of
 from attnsvm.sweeps.report import main as report_command
 from attnsvm.sweeps.statistics import summaries, wilson_interval
 from attnsvm.sweeps.style import paper
-from tests.command import ran
+from tests.sweeps.synthetic import RECORDS
 
 STEPS = (0, 10, 20)
 HISTORY = ["run", "seed", "step", "quantity", "value"]
@@ -288,22 +287,15 @@ def test_charts_with_other_numbers_have_other_names():
         chart(SimpleNamespace(rows=pd.DataFrame()), "size", "rank")
 
 
-@pytest.mark.full
-def test_the_command_writes_the_table_of_the_call(sound, tmp_path):
-    folder = shutil.copytree(sound, tmp_path / "sweep")
-    words = ("--x", "d", "--y", "W_norm", "--hue", "parameterization", "--status", "all")
-    done = ran(str(folder), *words, cwd=tmp_path, command="attnsvm-report")
-    chart = attnsvm.load(folder).chart("d", "W_norm", hue="parameterization", status="all")
-    stored = pd.read_csv(folder / f"tables/{chart.name}.csv")
-    pd.testing.assert_frame_equal(stored, chart.table, check_dtype=False)
-    assert str(folder / f"tables/{chart.name}.csv") in done.stdout
-
-
-def test_where_alone_prints_the_result_of_the_cells_with_a_value(sound, capsys):
+def test_where_alone_prints_the_result_of_the_cells_with_a_value_and_where_they_end(sound, capsys):
     kept = len(attnsvm.load(sound).trials.query("`data.d` == 3"))
     for word, code, message in (("d=3", 0, f"{kept} instances"), ("e=3", 2, "where=e: must")):
         assert report_command([str(sound), "--where", word]) == code
         assert message in "".join(capsys.readouterr())
+    assert report_command([str(RECORDS / "atlas"), "--where", "optimizer=adam"]) == 0
+    *_, ends = capsys.readouterr().out.rpartition("reached")
+    adam = attnsvm.load(RECORDS / "atlas").trials.query("optimizer == 'adam' and status == 'ok'")
+    assert sum(int(line.split()[-1]) for line in ends.splitlines()[1:]) == len(adam) > 0
 
 
 def test_a_plot_returns_axes_that_a_notebook_shows(sound):

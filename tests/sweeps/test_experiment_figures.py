@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,56 +11,63 @@ import pytest
 from PIL import Image
 
 from attnsvm.sweeps import style
+from attnsvm.sweeps.aggregate import read_sweep
 from attnsvm.sweeps.cells import CellAxes
 from attnsvm.sweeps.figures import phase_transition, trajectories
 from attnsvm.sweeps.figures._curves import Curves, StepNorm
 from attnsvm.sweeps.figures._numbers import outcomes, status_counts
 from tests.sweeps import synthetic
-from tests.sweeps.synthetic import drawn, phase_frames, trained_frames
+from tests.sweeps.synthetic import RECORDS, drawn
 
+X = phase_transition.X
 COMPARED = ("one_minus_corr_nuclear", "margin_gap_nuclear", "balance_gap")
 
 
 def test_status_counts_say_what_did_not_happen_and_what_is_drawn_although_training_stalled():
-    frames = trained_frames()
-    half = frames.rows["seed"] % 2 == 0
-    rows = frames.rows.assign(
-        **{"optimizer.gradient": np.where(half, "direct", "log_domain")},
-        training=np.where(half & (frames.rows["status"] == "ok"), "stalled", "saturated"),
-    )
-    ok, axes = rows[rows["status"] == "ok"], synthetic.axes_of(rows)
-    direct = (ok["optimizer.gradient"] == "direct").sum()
-    text = status_counts(outcomes(rows, axes), axes)
+    frames = read_sweep(RECORDS / "local_convergence")
+    direct = frames.rows["optimizer.gradient"] == "direct"
+    rows = frames.rows.assign(training=np.where(direct, "stalled", "saturated"))
+    text = status_counts(outcomes(rows, frames.cells), frames.cells)
     for words in (
-        f"Instances: {len(rows)} ({len(ok)} ok",
+        "Instances: 9 (9 ok",
         "0 rejected",
         "0 failed",
-        f"{direct} of {direct} gradient=direct (published arithmetic)",
-        f"0 of {len(ok) - direct} gradient=log_domain (exact)",
+        "6 of 6 gradient=direct (published arithmetic)",
+        "0 of 3 gradient=log_domain (exact)",
     ):
         assert words in text
-    lost = rows.assign(status=rows["status"].where(rows["training"] != "stalled", "stalled"))
-    text = status_counts(outcomes(lost, axes), axes)
-    assert f"{direct} stalled" in text  # not drawn: a status like the others
+    lost = rows.assign(status=np.where(direct, "stalled", "ok"))
+    text = status_counts(outcomes(lost, frames.cells), frames.cells)
+    assert "6 stalled" in text  # not drawn: a status like the others
     assert "although" not in text
 
 
 def test_a_stalled_instance_has_no_type_of_convergence_and_no_point():
-    frames = trained_frames("convergence_types")
-    at_optimum = frames.rows["convergence"] == "global"
-    lost = frames.rows.assign(status=frames.rows["status"].mask(at_optimum, "stalled"))
-    frames = dataclasses.replace(frames, rows=lost)
-    shares = drawn(frames)[0]["convergence_types"].groupby("kind")
-    count = shares["count"].sum()
-    assert count.drop("assumption_b1").sum() == len(lost)
-    assert count["global"] == 0
-    assert count["stalled"] == at_optimum.sum()
+    frames = read_sweep(RECORDS / "convergence_types")  # five global ones, one local
+    ends = ["stalled", "diverged", "unsaturated", "infeasible", "undecided", "ok"]
+    frames = dataclasses.replace(frames, rows=frames.rows.assign(status=ends))
+    count = drawn(frames)[0]["convergence_types"].groupby("kind")["count"].sum()
+    kinds = {"stalled": 1, "diverged": 1, "global": 3, "local": 1}
+    assert count[count > 0].drop("assumption_b1", errors="ignore").to_dict() == kinds
     steps = Curves("a", ["W_norm"]).tables(frames)["a"].query("step == 0")
-    assert steps["used"].sum() == (~lost["status"].isin(("stalled", "diverged"))).sum()
+    assert steps["used"].sum() == 4
 
 
-def test_phase_transition_counts_verdicts_only():
-    tables = phase_transition.tables(phase_frames([(2, 2), (2, 4), (3, 2)], (1, 2, 3)))
+def test_phase_transition_counts_verdicts_only_and_a_cell_with_many_undecided_has_no_share():
+    """Of twelve instances a cell, one is undecided, and with n = 3 D.1 is decided of ten only."""
+    sizes = pd.DataFrame(product((2, 3), (2, 4), (1, 2, 3), range(12)), columns=[*X, "seed"])
+    n, T, d, seed = sizes.to_numpy().T
+    feasible = d >= np.maximum(T - 1, n)
+    rows = sizes.assign(
+        status=np.where(seed == 11, "undecided", np.where(feasible, "ok", "infeasible")),
+        optimum_feasible=pd.Series(feasible, dtype="boolean").mask(seed == 11),
+        assumption_b1=pd.Series(False, sizes.index, dtype="boolean").mask(seed == 10),
+        assumption_d=pd.Series(d > 1, dtype="boolean").mask(seed >= 13 - n),
+        convergence=np.where(feasible, "global", ""),
+        **{"selection.tokens": "top", "reason": ""},
+    )
+    frames = SimpleNamespace(rows=rows, cells=CellAxes.of(sizes[[*X]]))
+    tables = phase_transition.tables(frames)
     table = tables["phase_transition"].set_index("share_of")
     feasible = table.loc["feasible"]
     assert (feasible["used"] == 11).all()  # the undecided one is not a verdict
@@ -67,21 +75,14 @@ def test_phase_transition_counts_verdicts_only():
     assert (feasible["share"] == promised.astype(float)).all()
     assert (table.loc["global", "used"] == 11).all()
     assert (table.loc["assumption_b1", "count"] == 0).all()
-    seen = table.loc["assumption_d"]
-    assert (seen["used"] == 11).all()
-    assert (seen["share"] == (seen["data.d"] > 1)).all()
-    halfway = tables["phase_transition_halfway"].set_index("share_of")["halfway"]
-    assert halfway["assumption_d"].between(1, 2).all()
+    known, unknown = (part for _, part in table.loc["assumption_d"].groupby("data.n"))
+    assert (known["used"] == 11).all()
+    assert (known["share"] == (known["data.d"] > 1)).all()
+    assert (unknown["used"] == 10).all()  # counted; 2 of 12 have no verdict
+    assert unknown[["share", "low", "high"]].isna().all(axis=None)
+    halfway = tables["phase_transition_halfway"].set_index(["share_of", "data.n"])["halfway"]
+    assert halfway["assumption_d", 2].between(1, 2).all()
     assert halfway["assumption_b1"].isna().all()
-
-
-@pytest.mark.full
-def test_a_cell_with_many_undecided_instances_has_no_share():
-    tables = phase_transition.tables(phase_frames([(2, 2), (2, 4)], (1, 2, 3), decided_on_d=10))
-    table = tables["phase_transition"].set_index("share_of")
-    assert (table.loc["assumption_d", "used"] == 10).all()  # counted, 2 of 12 have no verdict
-    assert table.loc["assumption_d", ["share", "low", "high"]].isna().all(axis=None)
-    assert table.loc["feasible", "share"].notna().all()
 
 
 def scene():
@@ -92,8 +93,8 @@ def scene():
         "Z": rng.normal(size=(2, 2)),
         "scores": rng.normal(size=(2, 3)),
         "selected": np.array([0, 2]),
-        "steps": np.arange(5.0),
-        "snapshots": W * np.arange(5)[:, None, None],
+        "steps": np.arange(3.0),
+        "snapshots": W * np.arange(3)[:, None, None],
         "frobenius_W": W,
         "nuclear_W": np.full((2, 2), np.nan),
     }
@@ -104,11 +105,11 @@ def test_a_scene_is_what_attention_computes():
     parts = trajectories._scene(arrays)
     paths = parts["paths"]
     np.testing.assert_allclose(paths.groupby(["step", "sample"])["softmax"].sum(), 1)
-    last = paths[paths["step"] == 4].drop_duplicates("sample")
+    last = paths[paths["step"] == 2].drop_duplicates("sample")
     np.testing.assert_allclose(last[["x", "y"]], arrays["Z"] @ arrays["snapshots"][-1].T)
     logits = arrays["X"][1] @ arrays["snapshots"][-1] @ arrays["Z"][1]
     expected = np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
-    attention = paths[(paths["step"] == 4) & (paths["sample"] == 1)].sort_values("token")["softmax"]
+    attention = paths[(paths["step"] == 2) & (paths["sample"] == 1)].sort_values("token")["softmax"]
     np.testing.assert_allclose(attention, expected, rtol=1e-12)
     rays = parts["rays"]
     assert list(rays["svm_norm"]) == ["frobenius"] * 2  # no ray of a matrix that does not exist
@@ -117,19 +118,21 @@ def test_a_scene_is_what_attention_computes():
 
 def test_scenes_are_animated_to_their_end_also_where_a_path_ends_early():
     arrays = {rule: scene() for rule in ("w", "kq")}
-    arrays["kq"]["snapshots"][3:] = np.inf
-    tables = {"trajectories_counts": outcomes(trained_frames().trials, CellAxes())}
+    arrays["kq"]["snapshots"][2:] = np.inf
+    tables = {
+        "trajectories_counts": outcomes(read_sweep(RECORDS / "trajectories").rows, CellAxes())
+    }
     for name in ("tokens", "paths", "rays"):
         parts = {rule: trajectories._scene(stored)[name] for rule, stored in arrays.items()}
         table = pd.concat(parts, names=["parameterization"]).reset_index(0)
         tables[f"trajectories_{name}"] = table.assign(data="paths_far")
     ends = tables["trajectories_paths"].groupby("parameterization")["step"].max()
-    assert ends.to_dict() == {"w": 4, "kq": 2}
+    assert ends.to_dict() == {"w": 2, "kq": 1}
     with style.paper():
         (drawing,) = trajectories.draw(tables, CellAxes(("parameterization",)))
         drawing.figure.draw_without_rendering()
         animation = style.gif(drawing.frames)
-    assert len(drawing.frames) == 5
+    assert len(drawing.frames) == 3
     with Image.open(io.BytesIO(animation)) as image:
         assert image.n_frames >= 2
 

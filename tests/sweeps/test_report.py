@@ -8,6 +8,7 @@ import re
 import shlex
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -16,7 +17,7 @@ import attnsvm
 from attnsvm import record
 from attnsvm.record.folder import write, write_failure
 from attnsvm.record.provenance import provenance
-from attnsvm.sweeps import aggregate, report
+from attnsvm.sweeps import aggregate, figures, report, style
 from attnsvm.sweeps.conclusion import conclusion
 from attnsvm.sweeps.figures import correlation_vs_d
 from attnsvm.sweeps.report.page import QUESTION, report_page
@@ -154,10 +155,13 @@ def test_a_figure_that_fails_costs_no_other_one_and_no_table(tmp_path, monkeypat
 
 
 def test_the_report_begins_with_the_charts_that_were_asked_for_the_latest_of_a_name(
-    sound, tmp_path
+    sound, tmp_path, monkeypatch
 ):
     folder = shutil.copytree(sound, tmp_path / "sweep")
     page = folder / "report.html"
+    own = figures.Drawing("own", "", lambda: style.figure(3, 2))
+    drawer = SimpleNamespace(tables=lambda frames: {"runs": frames.runs}, draw=lambda *_: [own])
+    monkeypatch.setattr(figures, "figure_module", lambda *_: drawer)
 
     def shown(*words):
         assert report.main([str(folder), *words]) == 0
@@ -168,7 +172,10 @@ def test_the_report_begins_with_the_charts_that_were_asked_for_the_latest_of_a_n
         first = shown("--x", "d", "--y", y, "--status", "all")
         assert first[0].startswith(y)
         assert len(set(first)) == len(first)
-    assert first[:2] == names
+    assert first == [*names, "own"]
+    stored = pd.read_csv(folder / f"tables/{names[0]}.csv")
+    called = attnsvm.load(folder).chart("d", "W_norm", status="all")
+    pd.testing.assert_frame_equal(stored, called.table, check_dtype=False)
     shown("--x", "d", "--y", "W_norm", "--status", "all", "--col", "parameterization")
     latest = {place: place.read_bytes() for place in folder.glob(f"*/{names[0]}*.*")}
     assert {place.suffix for place in latest} == {".png", ".pdf", ".txt", ".csv"}
@@ -178,7 +185,7 @@ def test_the_report_begins_with_the_charts_that_were_asked_for_the_latest_of_a_n
     assert shown() == first
     assert {place: place.read_bytes() for place in latest} == latest
     (folder / "charts.json").write_text('{"charts": ["W_norm", 3]}')  # damaged
-    assert shown() == first[2:]
+    assert shown() == ["own"]
 
 
 def test_a_search_names_its_best_run_and_draws_the_objective(sound, tmp_path):
