@@ -167,9 +167,9 @@ def test_rows_that_swap_are_copies_with_a_residual_connection(seed, off):
 def test_a_query_of_zeros_does_not_hide_the_others():
     """Its adjoint is e^700 times theirs and more, and adds nothing to the gradient."""
     model = Transformer(layers=1, residual=False, readout="mean")
-    net, weights = drawn(model, 6000, seed=4)
+    net, weights = drawn(model, 2500, seed=4)
     net.X[0, 0, 0] = 0
-    adjoints = assert_exact(net, weights, 6000, 1e-12)
+    adjoints = assert_exact(net, weights, 2500, 1e-12)
     assert adjoints.P_exponent[0, 0, 0, 0, 1:].max() < -708
 
 
