@@ -64,17 +64,17 @@ def test_a_run_has_the_numbers_of_the_library(kind):
 
 @pytest.mark.parametrize("name", quick(*sorted(GROUPS["optimizer"].own)))
 def test_with_its_defaults_every_optimizer_gives_most_instances_a_data_point(name):
-    trials = run(composed(f"optimizer={name} trials=5")).trials
+    trials = run(composed(f"optimizer={name} trials=10")).trials
     ok = trials[trials["status"] == "ok"]
-    assert len(ok) >= 4
+    assert len(ok) >= 8
     assert ok["one_minus_corr_frobenius"].notna().all()
 
 
 @pytest.mark.processors
-def test_multi_accepts_in_seed_order_whatever_is_drawn_at_once():
+def test_multi_accepts_in_seed_order_and_gives_the_reason_of_every_rejection():
     options = (
         "head=relu selection=multi selection.until_accepted=true data.n=3 data.T=4 data.d=4 "
-        "svm.norms=[frobenius] optimizer.steps=400 seed=1"
+        "svm.norms=[frobenius] optimizer.steps=400 seed=1 selection.reject_all_positive=true"
     )
     few, more = (run(composed(options, f"trials={wanted}")) for wanted in (2, 4))
     for record, wanted in ((few, 2), (more, 4)):
@@ -88,18 +88,11 @@ def test_multi_accepts_in_seed_order_whatever_is_drawn_at_once():
         assert sorted(set(record.history["seed"])) == accepted
     for name in ("W_norm", "status"):
         assert few.trials[name].tolist() == more.trials[name][: len(few.trials)].tolist()
-
-
-@pytest.mark.full
-def test_multi_gives_the_reason_of_every_rejection():
-    words = "head=relu selection=multi selection.reject_all_positive=true data.n=3 data.T=4"
-    trials = run(composed(words, "data.d=4 trials=40 optimizer.steps=400")).trials
     assert (trials["reason"] != "").equals(trials["status"] != "ok")
-    positive = (attnsvm.sample("sphere", head="relu", n=3, T=4, d=4, trials=40).Y > 0).all(-1)
-    assert set(trials["reason"][positive.numpy()]) == {"all labels are +1"}
+    drawn = attnsvm.sample("sphere", head="relu", n=3, T=4, d=4, trials=len(trials), seed=1)
+    positive = (drawn.Y > 0).all(-1).numpy()
+    assert {*trials["reason"][positive]} == {"all labels are +1"}
     ok = trials[trials["status"] == "ok"]
-    columns = ["one_minus_corr_svmeq", "one_minus_corr_frobenius", "one_minus_corr_1token"]
-    assert ok[columns].notna().all(axis=None)
     assert (ok["one_minus_corr_svmeq"] <= ok["one_minus_corr_frobenius"] + 1e-12).all()
     assert (ok["max_masked_softmax"] <= 1e-6).all()
 

@@ -19,11 +19,11 @@ RUNS = {
     "w-gd": ("w", "gd", {"lr": 1.0}, 0.0),
     "kq-gd": ("kq", "gd", {"lr": 1.0}, 0.0),
     "kq-normalized_gd": ("kq", "normalized_gd", {}, 0.1),
-    "w-growing": ("w", "normalized_gd", {"growth": 0.05}, 3.1),
+    "w-growing": ("w", "normalized_gd", {"growth": 0.05}, 1.6),
 }
 """Parameterization, optimizer, its options, and the last step's size where steps overshoot."""
 
-STEPS = 600
+STEPS = 300
 
 ELSEWHERE = f"""
 import dataclasses, sys

@@ -237,13 +237,12 @@ def tables(
 
 def _history(rows: Mapping[str, Any], steps: Any, curves: Mapping[str, Any]) -> pd.DataFrame:
     """Return the curves in long format, by seed (layer, head), step and quantity."""
-    count, Q = len(rows["seed"]) * len(steps), len(curves)
-    columns = {key: np.tile(np.repeat(column, len(steps)), Q) for key, column in rows.items()}
-    columns["step"] = np.tile(steps, count * Q // max(1, len(steps)))
-    columns["quantity"] = np.repeat(np.array([*curves], dtype=str), count)
-    columns["value"] = np.concatenate(
-        [np.empty(0), *(values.ravel() for values in curves.values())]
-    )
+    keys = {key: np.repeat(column, len(steps)) for key, column in rows.items()}
+    keys["step"] = np.tile(steps, len(rows["seed"]))
+    tables = [
+        pd.DataFrame({**keys, "quantity": name, "value": values.ravel()})
+        for name, values in (curves or {"": np.empty(0)}).items()
+    ]
     types: dict[str, Any] = {**dict.fromkeys(rows, "int64"), "step": "float64", "quantity": "str"}
-    table = pd.DataFrame(columns).astype(types)
+    table = pd.concat(tables).astype(types)
     return table.sort_values(key_columns(table), kind="stable", ignore_index=True)

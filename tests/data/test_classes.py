@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy, pad
 
-from attnsvm import sample, solve_least_norm, solve_svm, train
+from attnsvm import sample, solve_svm, train
 from attnsvm.config import ConfigError
 from attnsvm.experiment import run
 from attnsvm.experiment.results import OK, marked
@@ -18,15 +18,14 @@ SOURCES = [("classes", {"K": 2, "d": 5}), ("classes", {"K": 5, "d": 3}), ("conte
 
 
 @pytest.mark.parametrize(("data", "size"), SOURCES)
-def test_training_and_svm_are_those_of_a_linear_layer_with_cross_entropy(data, size):
-    """Beyond K and d nothing moves. With `classes` some W has (w_y - w_c)^T x >= 1 for c != y."""
+def test_training_is_that_of_a_linear_layer_with_cross_entropy(data, size):
+    """Beyond K and d nothing moves."""
     batch, K, d = sample(data, n=12, trials=2, **size), size.get("K", 6), size["d"]
     same = sample(data, model="linear", n=12, trials=2, **size)
     assert all(getattr(same, name).equal(getattr(batch, name)) for name in "XZY")
     path = train(same, optimizer="gd", loss="cross_entropy", lr=0.5, steps=200, init="zero")
     labels = batch.scores().argmax(-1)
-    least_norms = solve_svm(batch.X, batch.Z, labels).objective
-    for W, x, y, objective in zip(path.W, batch.Z[:, :, :d], labels, least_norms, strict=True):
+    for W, x, y in zip(path.W, batch.Z[:, :, :d], labels, strict=True):
         layer = torch.nn.Linear(d, K, bias=False, dtype=torch.float64)
         torch.nn.init.zeros_(layer.weight)
         sgd = torch.optim.SGD(layer.parameters(), lr=0.5)
@@ -37,12 +36,6 @@ def test_training_and_svm_are_those_of_a_linear_layer_with_cross_entropy(data, s
         expected = torch.zeros_like(W)
         expected[:K, :d] = layer.weight.detach()
         torch.testing.assert_close(W, expected, rtol=0, atol=1e-12)
-        if data == "classes":
-            rows = [(i, c) for i in range(12) for c in range(K) if c != y[i]]
-            apart = torch.stack([torch.eye(K)[y[i]] - torch.eye(K)[c] for i, c in rows])
-            factors = apart.double(), x[[i for i, _ in rows]]
-            svm = solve_least_norm(factors, torch.ones(len(rows)), "frobenius")
-            assert objective.item() == pytest.approx(svm.objective.item(), rel=1e-9)
 
 
 @pytest.mark.parametrize(("d", "compatible"), [(8, True), (3, False)])

@@ -54,8 +54,6 @@ def test_the_numbers_are_columns_of_trials_and_quantities_of_the_history(folder)
         assert last.tolist() == stored.trials[name].tolist()
     for norm in ("frobenius", "nuclear"):
         assert (stored.trials[f"margin_gap_{norm}"] == stored.trials[f"{norm}_margin_gap"]).all()
-    K, Q, W = (stored.solutions[f"trained_{name}"] for name in "KQW")
-    np.testing.assert_allclose(K @ Q.swapaxes(1, 2), W, rtol=0, atol=1e-12)
     meta = pq.read_schema(folder / "trials.parquet").field("entropy_max").metadata
     assert meta[b"unit"] == b"nat"
     assert b"entropy" in meta[b"meaning"]

@@ -67,7 +67,7 @@ def test_what_is_not_local_has_stayed_at_its_svm():
 
 def test_the_change_of_a_direction_is_that_since_half_of_the_steps():
     snapshots = normal(2, 4, 3, 3)
-    for steps, half in (([0, 10, 50, 100], 2), ([0, 10, 60, 100], 1), ([0, 60, 70, 100], 0)):
+    for steps, half in (([0, 10, 50, 100], 2), ([0, 10, 60, 100], 1)):
         expected = attnsvm.one_minus_correlation(snapshots[:, -1], snapshots[:, half])
         assert torch.equal(direction_change(path_of(snapshots, steps)), expected)
     assert direction_change(path_of(snapshots[:, :1], [0])).isnan().all()

@@ -62,29 +62,40 @@ def test_the_optimum_is_feasible_where_its_svms_are_solved_and_then_locally_opti
 
 
 def by_hand(batch, b, apart=None):
-    """Return Assumption D of an instance, of all selections or of those with `apart` others."""
-    (opt,) = optimal_tokens(batch[b])[0].numpy()
+    """Return Assumption D of an instance, and its locally optimal selections.
+
+    Of all selections, or of those that differ from the optimal one in `apart` samples.
+    """
+    (opt,), gamma = optimal_tokens(batch[b])[0].numpy(), batch.scores()[b].numpy()
     X, Z, samples = batch.X[b].numpy(), batch.Z[b].numpy(), np.arange(batch.n)
+    holds, local = True, []
     for alpha in map(np.array, itertools.product(range(batch.T), repeat=batch.n)):
         others = alpha != opt
-        if not others.any() or (apart and others.sum() != apart):
+        if apart and others.sum() != apart:
             continue
         solution = solve_svm(X, Z, alpha, gap=1e-9)
         if solution.status == "infeasible":
             continue
-        D = X[samples, alpha] - X[samples, opt]
-        if (np.einsum("nd,de,ne->n", D, solution.W, Z)[others] > 1 + 1e-6).all():
-            return False
-    return True
+        D = X[samples, alpha][:, None] - X
+        near = np.einsum("ntd,de,ne->nt", D, solution.W, Z) < 1 + 1e-6
+        near[samples, alpha] = False
+        holds &= not others.any() or near[samples, opt][others].any()
+        if ((gamma[samples, alpha][:, None] > gamma) | ~near).all():
+            local.append(alpha.tolist())
+    return holds, local
 
 
 @pytest.mark.parametrize(("n", "T", "d", "apart"), SHAPES)
-def test_assumption_d_is_that_of_every_selection_by_hand(n, T, d, apart):
+def test_assumption_d_and_local_optima_are_those_of_every_selection_by_hand(n, T, d, apart):
     """Where there are too many to list, one that leaves out one optimal token may refute it."""
     batch = sample("sphere", n=n, T=T, d=d, trials=8)
-    by_definition = [by_hand(batch, b, apart) for b in range(8)]
-    assert [verdict is not False for verdict in theory.assumption_d(batch)] == by_definition
-    assert False in by_definition or d == 2
+    holds, local = zip(*(by_hand(batch, b, apart) for b in range(8)), strict=True)
+    assert [verdict is not False for verdict in theory.assumption_d(batch)] == [*holds]
+    assert False in holds or d == 2
+    if not apart:
+        listed = theory.local_optima(batch)
+        assert [optima.tokens.tolist() for optima in listed] == [*local]
+        assert all(verdict for optima in listed for verdict in optima.local)
 
 
 def test_too_many_selections_of_which_none_is_found_to_refute_it_leave_it_undecided():
@@ -119,18 +130,14 @@ def test_verdicts_are_those_of_scaled_instances(head):
 
 @pytest.mark.parametrize("head", ["linear", "relu", "quadratic", "mlp"])
 @pytest.mark.parametrize("loss", [Logistic(), Exponential()])
-def test_aligned_gradient_is_that_of_autograd(head, loss):
+def test_aligned_is_a_gradient_whose_step_alone_separates_the_optimal_tokens(head, loss):
     batch = sample("sphere", head=head, n=2, T=3, d=3, trials=25)
-    W = torch.randn(25, 3, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    W.requires_grad_()
-    s = torch.einsum("bntd,bde,bne->bnt", batch.X, W, batch.Z).softmax(-1)
-    o = torch.einsum("bnt,bntd->bnd", s, batch.X)
-    u = batch.Y * batch.head.value(o, batch.head_parameters)
-    (slope,) = torch.autograd.grad(loss.value(u).mean(1).sum(), W)
-    moved = -torch.einsum("bntd,bde,bne->bnt", batch.X, slope, batch.Z)
+    path = attnsvm.train(batch, optimizer="gd", loss=loss, steps=1, record_every=1)
+    W, after = path.snapshots.unbind(1)
+    moved = torch.einsum("bntd,bde,bne->bnt", batch.X, after - W, batch.Z)
     optimal = optimal_tokens(batch)[0][..., None]
     ahead = (moved.gather(2, optimal) - moved).scatter(2, optimal, torch.inf).flatten(1).amin(1)
-    decided = theory.aligned_gradient(batch, W.detach(), loss)
+    decided = theory.aligned_gradient(batch, W, loss)
     assert decided == (ahead > 0).tolist()
     assert set(decided) == {True, False}
 
@@ -150,23 +157,6 @@ def test_order_preserving_against_many_mixtures(head):
     ahead = best - (batch.Y[..., None] * value).amax(-1)
     assert theory.order_preserving(batch) == (ahead > 1e-12).all(1).tolist()
     assert set(theory.order_preserving(batch)) == ({True} if head == "linear" else {True, False})
-
-
-@pytest.mark.full
-def test_training_ends_at_local_optima_that_were_listed_before():
-    batch = sample("sphere", n=3, T=3, d=3, trials=40)
-    path = attnsvm.train(batch, steps=3000, growth=0.02)
-    selection = attnsvm.select_tokens(batch, path)
-    svms = {"frobenius": solve_svm(batch.X, batch.Z, selection.selected)}
-    types = theory.convergence_types(batch, selection, path, svms, "frobenius", 1e-4)
-    ended = [b for b, kind in enumerate(types) if kind in ("global", "local")]
-    assert len(ended) > 30
-    listed = theory.local_optima(batch)
-    for b in ended:
-        (k,) = (listed[b].tokens == selection.selected[b]).all(1).nonzero()[:, 0].tolist()
-        assert listed[b].local[k] is True
-        assert bool(listed[b].optimal[k]) == (types[b] == "global")
-        torch.testing.assert_close(listed[b].solution.W[k], svms["frobenius"].W[b])
 
 
 def test_more_selections_than_are_listed_are_refused():
