@@ -17,6 +17,7 @@ from attnsvm.nn.risk import Risk
 from attnsvm.norm import norm_of
 from attnsvm.parameterization import W
 from tests.kkt import normal
+from tests.test_gradient import exact_array, exact_head, exact_softmax
 from tests.test_loss import exact
 
 
@@ -119,15 +120,12 @@ def test_balance_in_closed_form():
 
 def exact_log_excess(batch, W, selected, loss):
     """log(L - L*) of the first instance with many digits; None where L <= L*."""
-    number = np.vectorize(mpmath.mpf, otypes=[object])
-    X, Z, Y = (number(part[0].numpy()) for part in (batch.X, batch.Z, batch.Y))
-    v, W = number(batch.head_parameters["v"][0].numpy()), number(W[0].numpy())
-    total = mpmath.mpf(0)
-    for x, z, y, t in zip(X, Z, Y, selected[0].tolist(), strict=True):
-        scores, weights = y * (x @ v), [mpmath.exp(logit) for logit in x @ W @ z]
-        u = sum(a * b for a, b in zip(scores, weights, strict=True)) / sum(weights)
-        total += exact(loss, u) - exact(loss, scores[t])
-    return mpmath.log(total / len(X)) if total > 0 else None
+    total, W = mpmath.mpf(0), exact_array(W)
+    samples = zip(*map(exact_array, (batch.X, batch.Z, batch.Y)), selected[0].tolist(), strict=True)
+    for x, z, y, t in samples:
+        u, at_selected = (y * exact_head(batch, o)[0] for o in (exact_softmax(x @ W @ z) @ x, x[t]))
+        total += exact(loss, u) - exact(loss, at_selected)
+    return mpmath.log(total / batch.n) if total > 0 else None
 
 
 @pytest.mark.parametrize("loss", [Logistic(), Exponential(), LinearLoss(), Squared(2.0)])
