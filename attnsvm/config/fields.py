@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
+import numbers
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -41,7 +42,7 @@ class Range:
 
     def holds(self, value: Any) -> bool:
         """Whether `value` is a finite number in the range."""
-        kind: Any = int if self.whole else int | float
+        kind: type = numbers.Integral if self.whole else numbers.Real  # those of numpy, too
         if isinstance(value, bool) or not isinstance(value, kind):
             return False
         above = value > self.low if self.open else value >= self.low
@@ -179,7 +180,9 @@ def check_fields(node: Any, prefix: str = "") -> None:
             raise ConfigError(f"{prefix}{f.name}={value}: must be finite")  # no record can hold it
 
 
-SIZE, INDEX, SEEDS = Range(1, MOST), Range(0, MOST), Range(0, 2**31)
+SIZE, INDEX, SEEDS = (
+    Range(low, high, whole=True) for low, high in ((1, MOST), (0, MOST), (0, 2**31))
+)
 POSITIVE, NOT_NEGATIVE = Range(0, open=True), Range(0)
 
 Broken = Iterator[tuple[str, str]]

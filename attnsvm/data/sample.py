@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any, Unpack
 
 from attnsvm.config import ConfigError
-from attnsvm.config.fields import SEEDS
+from attnsvm.config.fields import SEEDS, SIZE
 from attnsvm.config.instantiate import fields_of, named_from
 from attnsvm.config.names import did_you_mean
 from attnsvm.data.base import Data
@@ -68,8 +68,7 @@ def sample(
             f"{name}: {did_you_mean(name, known)}must be a field of "
             f"{' or '.join(names) or 'an option by name'}"
         )
-    if trials < 1:
-        raise ConfigError(f"trials={trials}: must be >= 1")
-    if not SEEDS.holds(seed):
-        raise ConfigError(f"seed={seed}: must be {SEEDS}")
+    for name, value, allowed in (("trials", trials, SIZE), ("seed", seed, SEEDS)):
+        if not allowed.holds(value):
+            raise ConfigError(f"{name}={value}: must be {allowed}")
     return objects["data"].sample(objects["head"], objects["model"], trials, seed)

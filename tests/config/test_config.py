@@ -1,6 +1,8 @@
 import importlib
 
+import numpy as np
 import pytest
+import torch
 
 from attnsvm.cli.generated import generated
 from attnsvm.config import GROUPS, WITHOUT_EFFECT, ConfigError, RunConfig, compose
@@ -8,6 +10,7 @@ from attnsvm.config.identity import option_names, result_fields, signature
 from attnsvm.config.instantiate import instantiate, named, target_class
 from attnsvm.config.run import ALL_GROUPS, SECTIONS
 from attnsvm.config.sources import conf_folder
+from attnsvm.data import sample
 from tests.quick import quick_rows, refusals
 
 
@@ -88,3 +91,12 @@ def test_an_extension_package_may_name_a_class_of_the_group(tmp_path, monkeypatc
 def test_library_arguments_have_the_type_of_the_schema(group, name, fields):
     with pytest.raises(ConfigError, match=f"{group}.{next(iter(fields))}=.*: must be "):
         named(group, name, **fields)
+
+
+def test_library_arguments_may_be_numbers_of_numpy():
+    drawn = sample("sphere", n=np.int64(2), d=np.int32(4), trials=np.int64(3), seed=np.int64(1))
+    assert torch.equal(drawn.X, sample("sphere", n=2, d=4, trials=3, seed=1).X)
+    assert named("optimizer", "gd", lr=np.float32(0.5), steps=np.int64(7)).lr == 0.5
+    for name, value in (("n", np.float64(2)), ("trials", 2.5), ("seed", np.float64(1))):
+        with pytest.raises(ConfigError, match=f"{name}={value}: must be a whole number"):
+            sample("sphere", **{name: value})

@@ -194,7 +194,7 @@ REFUSED = {
     "N=3": "N: did you mean n? must be a field of data=sphere or head=linear",
     "lam=0.1": "lam: must be a field of",
     "seed=-1": "seed=-1: must be a finite number >= 0",
-    "trials=0": "trials=0: must be >= 1",
+    "trials=0": "trials=0: must be a whole number >= 1",
     "data=sphere_in_span head=mlp": "head=mlp: must be linear, joint or quadratic",
     "data=planted d=2": "data.d=2: must be >= 3",
     "data=planted head=mlp": "head=mlp: must be linear, joint or quadratic",
