@@ -312,8 +312,8 @@ def work(n):
     attnsvm.train(attnsvm.sample(head="mlp", n=8, T=40, d=64, trials=20), steps=2)
 
 def forked():
-    with multiprocessing.get_context("fork").Pool(2) as pool:
-        pool.map(work, [10, 12])
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        pool.map(work, [10])
     assert torch.get_num_threads() == 2
 
 torch.set_num_threads(2)

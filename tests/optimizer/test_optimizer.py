@@ -12,7 +12,7 @@ from attnsvm.optimizer import Step
 from attnsvm.selection import select_tokens
 from attnsvm.training import train
 from attnsvm.training.trajectory import TrainingStatus
-from tests.training.test_training import SMALL, draw, risk_of
+from tests.training.test_training import SMALL, draw, objective, risk_of
 
 
 def step(optimizer, V, g, log_scale=0.0, memory=None):
@@ -84,17 +84,13 @@ def test_steps_are_blind_to_the_size_of_the_gradient(name, fields, shape):
 
 def test_polyak_step_is_excess_risk_over_squared_gradient():
     batch = sample(**SMALL)
-    risk = risk_of(batch)
-    W = draw(6, 5, 5).requires_grad_()
-    value = risk.value(risk.forward((W,)))
+    W, moved = train(batch, optimizer="polyak", steps=1, lr=1.0, record_every=1).snapshots.unbind(1)
+    W, risk = W.clone().requires_grad_(), risk_of(batch)
+    value = objective(risk, 0.0, W)
     (G,) = torch.autograd.grad(value.sum(), W)
-    floor = risk.loss.value(batch.scores().amax(-1)).mean(-1)
-    size = (value - floor) / G.square().sum((1, 2))
-    start = (W.detach().clone(),)
-    forward = risk.forward(start)
-    gradient = risk.gradient(start, forward)
-    (moved,) = optimizer("polyak").update(Step(risk, start, forward, gradient, 1.0, {}))
-    torch.testing.assert_close(moved, (W - size[:, None, None] * G).detach(), rtol=1e-9, atol=1e-9)
+    excess = value - risk.loss.value(batch.scores().amax(-1)).mean(-1)
+    size = (excess / G.square().sum((1, 2)))[:, None, None]
+    torch.testing.assert_close(moved, (W - size * G).detach(), rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["polyak", "regularization_path", "safe_gd"])

@@ -86,12 +86,10 @@ def test_an_instance_without_a_solved_svm_is_a_counted_row():
     rejected = record.trials["status"] == "rejected"
     assert len(record.trials) == 6
     assert rejected.any()
-    (reason,) = (
-        row["reason"] for row in experiment.results.EXCLUSIONS if row["name"] == "startless"
-    )
-    assert (record.trials.loc[rejected, ["reason", "training"]] == [reason, "diverged"]).all(
-        axis=None
-    )
+    rows = experiment.results.EXCLUSIONS
+    reason = next(row["reason"] for row in rows if row["name"] == "startless")
+    assert set(record.trials.loc[rejected, "reason"]) == {reason}
+    assert set(record.trials.loc[rejected, "training"]) == {"diverged"}
 
 
 @pytest.mark.parametrize("m", [None, 2])
