@@ -307,7 +307,7 @@ def work(n):
     few = batch.X[:2], batch.Z[:2], selection.selected[:2]
     attnsvm.margin_gap(path.W[:2], attnsvm.solve_svm(*few))
     attnsvm.correlation(torch.ones(50, 300, 300), torch.ones(300, 300))
-    q = torch.ones(64, 128, 32, requires_grad=True)
+    q = torch.randn(8, 128, 32, requires_grad=True)
     attnsvm.nn.attention(q, q, q).sum().backward()
     attnsvm.train(attnsvm.sample(head="mlp", n=8, T=40, d=64, trials=20), steps=2)
 
