@@ -42,7 +42,7 @@ class Range:
 
     def holds(self, value: Any) -> bool:
         """Whether `value` is a finite number in the range."""
-        kind: type = numbers.Integral if self.whole else numbers.Real  # those of numpy, too
+        kind: Any = numbers.Integral if self.whole else numbers.Real  # those of numpy, too
         if isinstance(value, bool) or not isinstance(value, kind):
             return False
         above = value > self.low if self.open else value >= self.low
