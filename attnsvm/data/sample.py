@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from attnsvm.config import ConfigError
 from attnsvm.config.fields import SEEDS, SIZE
 from attnsvm.config.instantiate import fields_of, named_from
-from attnsvm.config.names import did_you_mean
+from attnsvm.config.names import must_be_one_of
 from attnsvm.data.base import Data
 from attnsvm.head import Head
 from attnsvm.linalg import own_settings
@@ -14,6 +14,9 @@ from attnsvm.problem import ProblemBatch
 
 if TYPE_CHECKING:
     from attnsvm.config.options import SampleOptions
+
+NAMED = "data", "head", "model", "trials", "seed"
+"""Arguments besides the fields of options."""
 
 
 @own_settings()
@@ -57,17 +60,9 @@ def sample(
     choices = {"data": data, "head": head, "model": model}
     fields: dict[str, Any] = dict(options)
     objects = {group: named_from(group, choice, fields) for group, choice in choices.items()}
-    if fields:
-        names = [
-            f"{group}={choice}" for group, choice in choices.items() if isinstance(choice, str)
-        ]
-        known = ["trials", "seed", *choices]
-        known += [field for choice in choices.items() for field in fields_of(*choice)]
-        name = next(iter(fields))
-        raise ConfigError(
-            f"{name}: {did_you_mean(name, known)}must be a field of "
-            f"{' or '.join(names) or 'an option by name'}"
-        )
+    for name in fields:
+        known = set[str]().union(*(fields_of(*choice) for choice in choices.items()))
+        raise ConfigError(f"{name}: {must_be_one_of(name, [*sorted(known), *NAMED])}")
     for name, value, allowed in (("trials", trials, SIZE), ("seed", seed, SEEDS)):
         if not allowed.holds(value):
             raise ConfigError(f"{name}={value}: must be {allowed}")
