@@ -193,7 +193,7 @@ REFUSED = {
     "data=spere": r"data=spere: did you mean sphere? must be sphere | orthonormal",
     "N=3": "N: did you mean n? must be T | d | n |",
     "lam=0.1": "lam: must be T | d | n |",
-    "seed=-1": "seed=-1: must be a finite number >= 0",
+    "seed=-1": "seed=-1: must be a whole number >= 0",
     "trials=0": "trials=0: must be a whole number >= 1",
     "data=sphere_in_span head=mlp": "head=mlp: must be linear, joint or quadratic",
     "data=planted d=2": "data.d=2: must be >= 3",
