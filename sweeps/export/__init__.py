@@ -46,10 +46,11 @@ def export(words: Sequence[str]) -> str:
     target = options.to or Path("export", Path(options.run).resolve().name)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ConfigError(f"--to={target}: must be a new or an empty folder")
-    named = [claim for claim in all_claims() if claim.name == options.run]
+    known = all_claims()
+    named = [claim for claim in known if claim.name == options.run]
     folders = [FOLDER / of.name for claim in named for of in claim.runs] or [Path(options.run)]
     claims = named or [
-        claim for claim in all_claims() if {FOLDER / of.name for of in claim.runs} == {*folders}
+        claim for claim in known if {FOLDER / of.name for of in claim.runs} == {*folders}
     ]
     sweep = load(*folders)
     if sweep.trials.empty:

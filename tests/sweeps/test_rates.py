@@ -10,8 +10,8 @@ from tests.sweeps.synthetic import only
 STEPS = [0, *(m * 10**e for e in range(5) for m in (1, 2, 5)), 10**5]
 
 
-def frames(error, norm, log_excess=None):
-    """A sweep whose instances have these numbers at every step, but a factor."""
+def tables_of(error, norm, log_excess=None):
+    """Return the tables of instances that have these numbers at every step, but a factor."""
     rng = np.random.default_rng(0)
 
     def history(row):
@@ -27,21 +27,21 @@ def frames(error, norm, log_excess=None):
     def instance(cell, seed):
         return {"frobenius_status": "solved", "status": "diverged" if seed == 11 else "ok"}
 
-    return synthetic.sweep("rates", {"a": {"optimizer": "gd"}}, instance, history)
+    return rates.tables(synthetic.sweep("rates", {"a": {"optimizer": "gd"}}, instance, history))
 
 
-def law(sweep, quantity="one_minus_corr_frobenius", against="step"):
-    return only(rates.tables(sweep)["rates"], quantity=quantity, against=against)
+def law(tables, quantity="one_minus_corr_frobenius", against="step"):
+    return only(tables["rates"], quantity=quantity, against=against)
 
 
 @pytest.mark.parametrize("exponent", [-2.0, -0.75, -0.1])
 def test_a_power_law_holds_over_all_decades(exponent):
-    sweep = frames(lambda t: 0.3 * t**exponent, lambda t: 0.1 * t)
-    row = law(sweep)
+    tables = tables_of(lambda t: 0.3 * t**exponent, lambda t: 0.1 * t)
+    row = law(tables)
     assert row["decades"] == row["of"] == 5
     assert row["used"] == 11  # the diverged one is counted only
     assert [row[k] for k in ("exponent", "low", "high")] == pytest.approx([exponent] * 3, abs=1e-12)
-    gap = law(sweep, "margin_gap_frobenius", "W_norm")
+    gap = law(tables, "margin_gap_frobenius", "W_norm")
     assert gap["exponent"] == pytest.approx(exponent / 2, abs=1e-12)
 
 
@@ -56,15 +56,15 @@ def test_a_power_law_holds_over_all_decades(exponent):
     ids=["logarithm", "of the norm", "late", "changing"],
 )
 def test_other_laws_are_told_with_their_decades_or_are_none(error, norm, against, decades):
-    row = law(frames(error, norm), against=against)
+    row = law(tables_of(error, norm), against=against)
     assert row["decades"] == decades
     expected, error = -2 if decades else np.nan, 1e-3 if decades == 2 else 1e-12
     assert row["exponent"] == pytest.approx(expected, abs=error, nan_ok=True)
 
 
 def test_decades_without_a_logarithm_have_no_exponent_and_count_nobody():
-    sweep = frames(lambda t: 1 / t if t < 200 else 0.0, lambda t: t)
-    rows = rates.tables(sweep)["rates_by_decade"].query(
+    tables = tables_of(lambda t: 1 / t if t < 200 else 0.0, lambda t: t)
+    rows = tables["rates_by_decade"].query(
         "quantity == 'one_minus_corr_frobenius' and against == 'step'"
     )
     used = rows.set_index("decade")[["used", "excluded"]].T.to_dict("list")
@@ -72,22 +72,20 @@ def test_decades_without_a_logarithm_have_no_exponent_and_count_nobody():
 
 
 def test_a_loss_that_falls_like_a_power_is_found():
-    sweep = frames(lambda t: 1 / t, lambda t: 1 + np.log(t), log_excess=lambda t: -1.5 * np.log(t))
-    row = law(sweep, "excess_risk")
+    tables = tables_of(lambda t: 1 / t, lambda t: 1 + np.log(t), lambda t: -1.5 * np.log(t))
+    row = law(tables, "excess_risk")
     assert row["decades"] == 5
     assert row["exponent"] == pytest.approx(-1.5, abs=1e-12)
-    assert law(sweep, "minus_log_excess_risk")["decades"] == 0
+    assert law(tables, "minus_log_excess_risk")["decades"] == 0
 
 
-@pytest.mark.full
 def test_an_exponential_loss_is_no_power_law_though_it_underflows():
     """L - L* = exp(-3 ||W|| + const), down to e^-300000: a power of the norm is its exponent."""
-    sweep = frames(lambda t: 1 / t, lambda t: t, log_excess=lambda t: -3.0 * t)
+    tables = tables_of(lambda t: 1 / t, lambda t: t, lambda t: -3.0 * t)
     for against in ("step", "W_norm"):
-        assert law(sweep, "excess_risk", against)["decades"] == 0
-        row = law(sweep, "minus_log_excess_risk", against)
+        assert law(tables, "excess_risk", against)["decades"] == 0
+        row = law(tables, "minus_log_excess_risk", against)
         assert row["exponent"] == pytest.approx(1, abs=1e-4)
         assert row["decades"] >= 2
-    tables = rates.tables(sweep)
     curve = tables["rates_curves"].query("quantity == 'excess_risk'").set_index("step")
     assert curve.loc[10**5, "median"] == 0  # its logarithm is not lost
