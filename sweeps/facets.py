@@ -154,7 +154,6 @@ def curves(
     points = points.astype(dict.fromkeys(numbers, float))
     place = dict(zip(hues, offset * (np.arange(len(hues)) - (len(hues) - 1) / 2), strict=True))
     points[x] += points["hue"].map(place).astype(float)
-    points["fill"] = points["hue"].astype(object).where(points["dash"] == dashes[0], "open")
     colours = palette or style.colours(hues)
     looks: dict[str, list[Any]] = {
         "color": [colours.get(value, style.INK) for value in hues],
@@ -162,14 +161,10 @@ def curves(
         "linewidth": [1.2 + widen * min(k, 4) for k in reversed(range(len(hues)))],
     }
     scales = {name: so.Nominal(of, order=hues) for name, of in looks.items()}
-    filled = {"fillcolor": [*looks["color"], "white"], "linewidth": [*looks["linewidth"], 1.2]}
-    scales |= {name: so.Nominal(of, order=[*hues, "open"]) for name, of in filled.items()}
-    scales["linestyle"] = so.Nominal([*islice(cycle(style.DASHES), len(dashes))], order=dashes)
     fig = _grid(rows, columns, height, fig)
-    roles = {"color": "hue", "marker": "hue", "linestyle": "dash"} | dict.fromkeys(filled, "fill")
-    plot = so.Plot(points, x, y, group="dash", **roles)
+    plot = so.Plot(points, x, y, group="dash", **dict.fromkeys(looks, "hue"))
     plot = plot.facet("col", "row", order={"col": columns, "row": rows})
-    marks: list[tuple[Any, dict[str, str]]] = [
+    marks: list[tuple[Any, dict[str, Any]]] = [
         (so.Band(alpha=opacity, edgewidth=0), {"ymin": low, "ymax": high})
         for (low, high), opacity in bands.items()
         if low in points
@@ -179,8 +174,12 @@ def curves(
         bar = so.Range(artist_kws={"capstyle": "butt"}, **look)  # others end beyond its values
         marks.append((bar, {"ymin": low, "ymax": high}))
     if joined:
-        every = max(table[x].nunique() // 8, 1)
-        marks.append((so.Line(edgewidth=0.8, artist_kws={"markevery": every}), {}))
+        every = {"markevery": max(table[x].nunique() // 8, 1)}
+        # a layer for each kind of dashes: seaborn tries all combinations of looks in a layer
+        for dash, kind in zip(dashes, cycle(style.DASHES), strict=False):
+            look = {} if dash == dashes[0] else {"fillcolor": "white", "linewidth": 1.2}
+            line = so.Line(edgewidth=0.8, linestyle=kind, artist_kws=every, **look)
+            marks.append((line, {"data": points[points["dash"] == dash]}))
     else:
         marks.append((so.Dot(pointsize=3, edgewidth=0, alpha=1 if whiskers else 0.6), {}))
     if "fitted" in points:
