@@ -123,8 +123,8 @@ def test_growing_steps_have_the_ratio_of_a_closed_form(degrees):
 def test_a_growing_ratio_is_its_image_to_1e_6_or_not_known(monkeypatch):
     """Image (1 + e) r at every ratio r: with e of 5e-7 it is r, with 5e-6 there is none."""
     monkeypatch.setattr(joint, "alignment", lambda solution: solution.rho)
-    e, one = torch.tensor([5e-7, 5e-6, -5e-7, -5e-6]).double(), torch.ones(4).double()
-    head = SimpleNamespace(objective=one, rho=one)
+    e, unit = torch.tensor([5e-7, 5e-6, -5e-7, -5e-6]).double(), torch.ones(4).double()
+    head = SimpleNamespace(objective=unit, rho=unit)
     ratio = joint.growing_ratio(head, 3.0, lambda r: SimpleNamespace(rho=3 / (r * (1 + e))))
     assert ratio.isnan().tolist() == [False, True, False, True]
     assert ratio[[0, 2]].tolist() == [3.0, 3.0]
