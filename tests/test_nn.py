@@ -63,7 +63,7 @@ def instance(missing, dtype, seed, near=False):
 
 SATURATED = [(DOUBLE, 10.0**-n) for n in (1, 3, 6, 10, 16, 20, 100, 200, 300)]
 SATURATED += [(dtype, 10.0**-n) for n in (1, 6, 9, 16, 30) for dtype in (SINGLE, HALF)]
-DRAWS = quick_rows(*((near, seed) for seed in range(5) for near in (False, True)))
+DRAWS = quick_rows(*((near, seed) for seed in range(2) for near in (False, True)))
 
 
 @pytest.mark.parametrize(("near", "seed"), DRAWS)
@@ -121,7 +121,7 @@ def drawn(seed):
     return tensors, mask, {"is_causal": causal, "scale": choice([None, 1.0, -0.7, 0.0, 2.5])}
 
 
-@pytest.mark.parametrize("seed", quick(*range(0, 2000, 8), count=50))
+@pytest.mark.parametrize("seed", quick(*range(0, 2000, 16), count=30))
 def test_any_arguments_give_what_torch_gives(seed):
     """In float64; a CausalBias is the mask that it stands for."""
     tensors, (mask, plain), options = drawn(seed)

@@ -34,11 +34,6 @@ from attnsvm.linalg.decompositions import (
 )
 from attnsvm.norm.cone import BOUNDARY, CENTRING, Cone, Point, size_of, step_length
 
-REFINE_BELOW = 1e-6
-"""Relative complementarity below which directions are refined."""
-
-REFINEMENTS = 2
-
 
 @dataclass(frozen=True)
 class NuclearPoint(Point):
@@ -86,8 +81,6 @@ class NuclearCone(Cone[NuclearPoint]):
         H = rows.schur(x.Y, V)
         solve = rows.solver(H, x.s, x.a)
         ratio = rows.on_inequalities(x.s / x.a)
-        mean = self.mean(x)
-        refine = mean * (p + q) < REFINE_BELOW * total(diagonal(x.Y))
 
         def change(Y: Tensor, da: Tensor) -> Tensor:
             """Return sym(Y sum_k da_k A_k V)."""
@@ -96,18 +89,12 @@ class NuclearCone(Cone[NuclearPoint]):
             return 0.5 * (Z + Z.mT)
 
         def direction(target: Tensor, complement: Tensor) -> NuclearPoint:
-            f = rows.h - rows.margins(target[:, :p, p:]) + complement
-            da = solve(f)
-            dY = change(x.Y, da)
-            for _ in range(REFINEMENTS if refine.any() else 0):
-                missing = f - rows.margins(dY[:, :p, p:]) - ratio * da
-                da = da + solve(torch.where(refine, missing, 0.0))
-                dY = change(x.Y, da)
-            dY = target - x.Y + dY
+            da = solve(rows.h - rows.margins(target[:, :p, p:]) + complement)
+            dY = target - x.Y + change(x.Y, da)
             ds = rows.on_inequalities(complement - x.s) - ratio * da
             return NuclearPoint(dY[:, :p, p:], ds, da, dY)
 
-        nu = CENTRING * mean
+        nu = CENTRING * self.mean(x)
         first = direction(torch.zeros_like(V), torch.zeros_like(x.s))
         complement = rows.on_inequalities((nu - first.a * first.s) / x.a)
         dx = direction(nu * V + change(first.Y, first.a), complement)

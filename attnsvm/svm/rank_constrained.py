@@ -14,6 +14,7 @@ For fixed Q the least ||K||_F is a Frobenius SVM with queries Q^T z_k, and likew
 import torch
 from torch import Tensor
 
+from attnsvm.linalg.decompositions import thin_svd
 from attnsvm.svm.certificate import bounds
 from attnsvm.svm.frobenius.pivoting import by_size
 from attnsvm.svm.problem import SvmProblem
@@ -57,8 +58,8 @@ def _best_of_rank(problem: SvmProblem, m: int, relaxed: Tensor, a: Tensor) -> Te
     scale = relaxed.flatten(1).norm(dim=1)[:, None, None] / problem.d
     for start in range(STARTS):
         noise = torch.randn(W.shape[1:], generator=generator, dtype=torch.float64).to(W)
-        _, sigma, Vh = torch.linalg.svd(relaxed + scale * (noise * (start / STARTS)))
-        V = _alternate(problem, Vh[:, :m].mT * sigma[:, None, :m].sqrt())
+        _, sigma, directions = thin_svd(relaxed + scale * (noise * (start / STARTS)))
+        V = _alternate(problem, directions[:, :, :m] * sigma[:, None, :m].sqrt())
         upper, _ = bounds(problem, V, a, "nuclear")
         better = upper < value
         W[better], value[better] = V[better], upper[better]
@@ -97,13 +98,11 @@ def _least_factor(problem: SvmProblem, left: Tensor, right: Tensor) -> Tensor:
 
 
 def _balanced(K: Tensor, Q: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the factors of K Q^T of least ||K||_F^2 + ||Q||_F^2, with equal singular values."""
+    """Return the factors of K Q^T of least ||K||_F^2 + ||Q||_F^2, with equal singular values.
+
+    NaN where K or Q is not finite.
+    """
     m = K.shape[2]
-    W = K @ Q.mT
-    known = W.isfinite().all(dim=2, keepdim=True).all(dim=1, keepdim=True)
-    U, sigma, Vh = torch.linalg.svd(torch.where(known, W, 0.0), full_matrices=False)
+    U, sigma, V = thin_svd(K @ Q.mT)
     root = sigma[:, None, :m].sqrt()
-    return (
-        torch.where(known, U[:, :, :m] * root, torch.nan),
-        torch.where(known, Vh[:, :m].mT * root, torch.nan),
-    )
+    return U[:, :, :m] * root, V[:, :, :m] * root

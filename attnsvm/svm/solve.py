@@ -326,7 +326,7 @@ def _support(problem: SvmProblem, verdict: Verdict[Tensor], T: int) -> Tensor:
     unit = torch.maximum(h.abs(), problem.scale * size[:, None])
     tolerance = (ROUNDING * verdict.kappa).clamp(min=ACTIVE)[:, None] * unit
     active = problem.inequality & (problem.margins(W) <= h + tolerance)
-    active = active | (problem.equality & ~W.isnan().any(dim=(1, 2))[:, None])
+    active = active | problem.equality
     shape = (problem.B, problem.n, problem.N // problem.n)
     support = torch.zeros((problem.B, problem.n, T), dtype=torch.bool, device=W.device)
     return support.scatter(2, problem.token.reshape(shape), active.reshape(shape))

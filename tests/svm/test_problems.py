@@ -198,18 +198,17 @@ def offsets(norm: str, n: int, T: int, r: float) -> Solutions:
 NORMS = ["frobenius", "nuclear", "spectral", "max", "l1", "l1.75", "l3", "schatten1.5", "schatten3"]
 FURTHER = ["spectral+max", "l5", "schatten1.99999"]
 ENTRYWISE = ["max", "l1", "l1.75", "l3", "l5"]
-EDGES = [JACOBI, JACOBI + 1, MANY - 1, MANY, MANY + 1, WIDE - 1, WIDE, WIDE + 1]
+EDGES = [JACOBI, JACOBI + 1, MANY - 1, MANY, WIDE - 1, WIDE]
 """Dimensions on both sides of where another method is used."""
 
-EQUALITIES = [(8, 12, 12, 2), (8, 12, 12, 4)]
 ROWS: list[tuple[int, Callable[..., Solutions], list[str], list[tuple[Any, ...]]]] = [
     (9, of_spheres, [*NORMS, *FURTHER], [(4, 4, 6)]),
-    (1, of_spheres, NORMS, [(3, 4, 5), (5, 5, 3), (4, 6, 9), (2, 9, 2)]),
+    (1, of_spheres, NORMS, [(5, 5, 3), (2, 9, 2)]),
     (1, of_spheres, ENTRYWISE, [(2, 3, WIDE, 1), (1, 2, WIDE, 2)]),
     (2, of_spheres, ["frobenius", "nuclear"], [(3, 4, WIDE), (2, 9, 400), (1, 2, 300)]),
     (3, of_spheres, ["frobenius"], [(4, 600, 8, 1), (10, 301, 16, 1), (16, 70, 32, 1)]),
     (9, normal_matrices, NORMS, [(2, 1e8), (0, 1.0)]),
-    (3, several_tokens, NORMS, EQUALITIES),
+    (3, several_tokens, NORMS, [(8, 12, 12, 2), (8, 12, 12, 4)]),
     (1, several_tokens, NORMS, [(4, 5, 300, 2), (70, 16, 32, 6)]),
     (2, six_decades, NORMS, [(2, -1), (2, 1), (0, -1), (0, 1)]),
     (9, slab, NORMS, [(20, 3)]),
@@ -222,7 +221,7 @@ ROWS: list[tuple[int, Callable[..., Solutions], list[str], list[tuple[Any, ...]]
     (2, classes, ["frobenius"], [(100, 1e-6), (100, 1e-4), (100, 1e-2)]),
     (1, random_labels, ["frobenius"], [(100,), (250,)]),
     (1, chains, ["frobenius"], [("orthonormal", 24), ("sphere", 24)]),
-    (8, zeros_in_further_dimensions, ["frobenius"], [(d,) for d in EDGES]),
+    (6, zeros_in_further_dimensions, ["frobenius"], [(d,) for d in EDGES]),
     (1, zeros_in_further_dimensions, NORMS[1:], [(d,) for d in EDGES]),
     (2, offsets, NORMS, [(5, 5, r) for r in (1.0, math.inf, 0.1, 1e9)]),
     (1, offsets, NORMS, [(8, 80, 0.5), (8, 80, math.inf)]),
@@ -253,8 +252,8 @@ def test_problems_are_solved_and_their_twins_infeasible(row):
 
 GENERATED = [
     *product([classes], [(n,) for n in (30, 40, 50, 60)], ["frobenius"]),
-    *product([of_spheres], [(6, 8, 10), (8, 12, 12), (1, 30, 6)], [*NORMS, "l5"]),
-    *product([several_tokens], EQUALITIES, NORMS),
+    *product([of_spheres], [(6, 8, 10), (1, 30, 6)], [*NORMS, "l5"]),
+    *product([several_tokens], [(8, 12, 12, 4)], NORMS),
     *product([offsets], [(6, 6, 0.5), (6, 6, math.inf)], NORMS),
 ]
 

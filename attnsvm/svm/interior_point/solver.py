@@ -138,17 +138,14 @@ def decided(method: Method, problem: SvmProblem) -> Candidate:
     a vertex, and tells which of them are active.
     """
     candidate, norm = method(problem), norm_of("frobenius")
-    W, a = candidate.W, candidate.multipliers
+    W, a, ray = candidate
     index = (~problem.separated_by(W) & ~problem.trivial).nonzero()[:, 0]
-    if not index.numel():
-        return candidate
-    part = problem.take(index)
-    failed = bounds(part, W[index], a[index], norm)[0].isinf()
-    failed &= check_ray(part, candidate.ray[index])[1] < RAY_RATIO
-    index = index[failed]
     if index.numel():
         part = problem.take(index)
-        W[index], a[index] = improved(part, W[index], a[index], norm)
+        failed = bounds(part, W[index], a[index], norm)[0].isinf()
+        index = index[failed & (check_ray(part, ray[index])[1] < RAY_RATIO)]
+    if index.numel():
+        W[index], a[index] = improved(problem.take(index), W[index], a[index], norm)
     return candidate
 
 
