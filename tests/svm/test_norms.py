@@ -83,14 +83,3 @@ def test_a_norm_of_ones_own(monkeypatch):
     monkeypatch.setattr(sys.modules["attnsvm.svm.solve"], "LARGE", 1)
     for of in (solution, solve_svm(X, Z, selected, norm=own)):
         torch.testing.assert_close(of.objective, same.objective, rtol=2e-9, atol=0)
-
-
-@pytest.mark.parametrize("name", quick("spectral", "max", *OTHERS, count=2))
-def test_an_instance_does_not_depend_on_its_batch(name):
-    """Instances leave the batch one after the other."""
-    X, Z, selected = spheres(4, 5, 6, range(11))
-    together = solve_svm(X, Z, selected, norm=name)
-    assert together.status == ("solved",) * 11
-    for b in (0, 10):
-        alone = solve_svm(X[b : b + 1], Z[b : b + 1], selected[b : b + 1], norm=name)
-        torch.testing.assert_close(alone.W[0], together.W[b], rtol=0, atol=1e-12)
