@@ -10,7 +10,6 @@ scaled, and active rows are met up to rounding, as equalities are (`certificate`
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -182,19 +181,15 @@ def from_cvxpy(
             groups[sign == 0].append((rows * (sign or 1), right * (sign or 1)))
     finally:
         X.value = saved
-    inequalities, equalities = (_joined(groups[is_equal]) for is_equal in (False, True))
-    if inequalities is None and equalities is None:
+    joined: dict[bool, Any] = {
+        is_equal: [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
+        for is_equal, parts in groups.items()
+        if parts
+    }
+    if not joined:
         raise ConfigError("problem: must have constraints: X = 0 without them")
-    A, b = inequalities or (None, None)
-    return solve_least_norm(A, b, norm, equalities, gap, rank_tolerance)
-
-
-def _joined(parts: Sequence[tuple[Any, Any]]) -> tuple[Any, Any] | None:
-    """Return the rows and right-hand sides of all constraints of a kind; None without any."""
-    if not parts:
-        return None
-    rows, right = zip(*parts, strict=True)
-    return np.concatenate(rows), np.concatenate(right)
+    A, b = joined.get(False, (None, None))
+    return solve_least_norm(A, b, norm, joined.get(True), gap, rank_tolerance)
 
 
 def _norm_of(objective: Any, X: Any) -> Norm:

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 from torch.nn.functional import pad
 
 from attnsvm import optimal_tokens, sample, solve_gen_svm, solve_least_norm, solve_svm
@@ -29,20 +28,15 @@ Solutions = tuple[list[SvmSolution], list[SvmSolution]]
 """Solutions of feasible problems, and of infeasible ones."""
 
 
-def separated(norm: str, X: Tensor, Z: Tensor, selected: Tensor, **rhs: Tensor) -> Solutions:
+def of_spheres(norm: str, n: int, T: int, d: int, B: int = 6) -> Solutions:
     """Att-SVM; in the twin a further token puts the selected one between two others."""
-    T = X.shape[2]
+    X, Z, selected = spheres(n, T, d, range(B))
     chosen, other = (
-        X.gather(2, token[..., None, None].expand(-1, -1, 1, X.shape[3]))
+        X.gather(2, token[..., None, None].expand(-1, -1, 1, d))
         for token in (selected, (selected + 1) % T)
     )
     between = torch.cat([X, 2 * chosen - other], 2)
-    twins = [solve_svm(between, Z, selected, norm)]
-    return [solve_svm(X, Z, selected, norm, **rhs)], twins
-
-
-def of_spheres(norm: str, n: int, T: int, d: int, B: int = 6) -> Solutions:
-    return separated(norm, *spheres(n, T, d, range(B)))
+    return [solve_svm(X, Z, selected, norm)], [solve_svm(between, Z, selected, norm)]
 
 
 def copies(norm: str, count: int) -> Solutions:
