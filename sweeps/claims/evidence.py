@@ -31,7 +31,7 @@ OF_HISTORY = ("at", "swing", "change", "lowest", "of_norm")
 class Evidence:
     """What is on record of some runs, and what follows from it for a claim.
 
-    An expression is one of `DataFrame.eval`. Its names are columns of the trials, last words of the
+    An expression is one of `pandas.eval`. Its names are columns of the trials, last words of the
     fields of the config, columns of the claim (`columns`, name -> expression), and functions of the
     history or of the arrays.
     """
@@ -39,10 +39,12 @@ class Evidence:
     def __init__(self, sweep: LoadedSweep, columns: Mapping[str, str] | None = None) -> None:
         self.sweep, self.trials = sweep, _sized(sweep)
         self.names = _Names(self, columns or {})
+        self.recorded = dict(self.trials.items())
 
     def value(self, expression: str) -> Any:
         """Return the value of an expression: a series, or one value for all instances."""
-        return self.trials.eval(expression, engine="python", resolvers=[self.names])
+        resolvers = [self.names, self.recorded]  # DataFrame.eval parses all names of columns again
+        return pd.eval(expression, engine="python", resolvers=resolvers)
 
     def truths(self, condition: str, known: str = OTHERWISE) -> Truths:
         """Return whether a condition holds, missing where it is not `known`."""
