@@ -43,7 +43,8 @@ class Evidence:
 
     def value(self, expression: str) -> Any:
         """Return the value of an expression: a series, or one value for all instances."""
-        resolvers = [self.names, self.recorded]  # DataFrame.eval parses all names of columns again
+        # DataFrame.eval would parse the names of all columns again
+        resolvers: list[Mapping[Any, Any]] = [self.names, self.recorded]
         return pd.eval(expression, engine="python", resolvers=resolvers)
 
     def truths(self, condition: str, known: str = OTHERWISE) -> Truths:
