@@ -103,7 +103,7 @@ def assert_judged(name, items, change=np.asarray):
         assert not misjudged(name, item, of.status, of.lower_bound, of.objective)
 
 
-@pytest.mark.parametrize("name", ["max", *quick("l1.75", "spectral", "nuclear", "frobenius")])
+@pytest.mark.parametrize("name", ["max", *quick("frobenius", "l1.75", "spectral", "nuclear")])
 def test_by_the_method_for_many_rows(difficult, name, monkeypatch):
     monkeypatch.setattr(sys.modules["attnsvm.svm.solve"], "LARGE", 1)
     assert_judged(name, difficult[3::26])
