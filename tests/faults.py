@@ -5,6 +5,7 @@ takes milliseconds, and not the computing.
 """
 
 import fcntl
+import itertools
 import os
 import re
 import signal
@@ -103,28 +104,21 @@ def finished(child: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def die_at(step: int, after: bool) -> list[int]:
-    """Make this process kill itself before or after the `step`-th step; return a counter."""
-    count = [0]
+def die_at(step: int) -> None:
+    """Make this process kill itself before the `step`-th step."""
+    steps = itertools.count(1)
 
     def deadly(original):
         def call(*args, **kwargs):
-            count[0] += 1
-            mine = count[0]
-            if mine == step and not after:
+            if next(steps) == step:
                 _torn(original, args)
                 os.kill(os.getpid(), signal.SIGKILL)
-            try:
-                return original(*args, **kwargs)
-            finally:
-                if mine == step:
-                    os.kill(os.getpid(), signal.SIGKILL)
+            return original(*args, **kwargs)
 
         return call
 
     for owner, name in STEPS:
         setattr(owner, name, deadly(getattr(owner, name)))
-    return count
 
 
 def _torn(original, args) -> None:

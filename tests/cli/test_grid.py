@@ -174,7 +174,6 @@ def test_cells_that_cannot_be_refuse_the_sweep_or_are_skipped_counted_and_listed
 @pytest.mark.parametrize(
     ("words", "refused", "cells"),
     [
-        (("head=linear,quadratic", "head.lamm=1,2"), "head.lamm: unknown field", 0),
         (("head=linear,mlp", "head.lam=1,2"), "head.lam: unknown field", 0),
         (("optimizer=gd,adamm",), "optimizer=adamm: did you mean adam?", 0),
         (("head={option:linear,lam:1},mlp",), "head.lam: unknown field", 1),

@@ -60,9 +60,8 @@ RUN = (*SMALL[:4], "optimizer.steps=300", "optimizer.lr=0.5")
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("sweeper", ["attnsvm", "basic"])
-def test_a_job_returns_the_statistic_of_its_record(sweeper, tmp_path):
-    grid = ["-m", *RUN, "seed=0,10", f"hydra/sweeper={sweeper}"]
+def test_a_job_returns_the_statistic_of_its_record(tmp_path):
+    grid = ["-m", *RUN, "seed=0,10", "hydra/sweeper=basic"]
     numbers = returned(*grid, "objective=median(one_minus_corr_frobenius)", cwd=tmp_path)
     trials = load(tmp_path / "multirun/latest").rows
     ok = trials["status"] == "ok"

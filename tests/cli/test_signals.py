@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from attnsvm import experiment
-from attnsvm.cli import job
+from attnsvm.cli import job, signals
 from attnsvm.cli.signals import SIGNALS
 from attnsvm.record import states
 from attnsvm.sweeps.status import main as status
@@ -36,11 +36,8 @@ def stop(process, signum) -> None:
     assert process.wait(END_S) == 128 + signum
 
 
-@pytest.mark.parametrize(
-    "signum", quick(signal.SIGUSR2, *SIGNALS[:-1]), ids=lambda signum: signum.name
-)
-def test_a_sweep_is_interrupted_on_record(signum, tmp_path, capsys):
-    signal.signal(signum, signal.SIG_DFL)  # a shell starts its background jobs without SIGQUIT
+def test_a_sweep_is_interrupted_on_record(tmp_path, capsys):
+    signum = signal.SIGUSR2
     grid = ["-m", *LONG, "trials=1", "optimizer.steps=10,1000000000"]
     folder = tmp_path / "multirun/latest"
     driver = begun(*grid, cwd=tmp_path)
@@ -74,7 +71,7 @@ def children(pid: int) -> list[int]:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGKILL])
 def test_the_runs_of_a_claim_end_with_its_command(signum, tmp_path):
     command = [
         str(BIN / "attnsvm-claims"),
@@ -168,8 +165,7 @@ def test_two_drivers_share_a_sweep(tmp_path):
     assert [len(re.findall(r": \d+ \w+$", log, re.M)) for log in logs] == [1] * 3  # each ended once
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGUSR2])
+@pytest.mark.parametrize("signum", quick(signal.SIGUSR2, signal.SIGTERM))
 def test_a_run_that_is_stuck_in_compiled_code_is_out_on_record(signum, tmp_path):
     """The main thread neither returns to Python nor takes the signal; submitit's handler is asked.
 
@@ -188,13 +184,13 @@ def test_a_run_that_is_stuck_in_compiled_code_is_out_on_record(signum, tmp_path)
             asked.touch()
             raise SystemExit(-1)
 
-        experiment.parts = stuck
+        experiment.parts, signals.STUCK_S = stuck, 0.2
         signal.signal(signal.SIGUSR2, requeue)
         sweep(tmp_path / "sweep", cells)
 
     child = in_child(drive)
     until((tmp_path / "begun").exists)
-    time.sleep(0.5)
+    time.sleep(0.2)  # into the sleep
     os.kill(child, signum)
     assert finished(child) == 128 + signum
     (state,) = states(tmp_path / "sweep").values()
@@ -206,23 +202,27 @@ def test_a_run_that_is_stuck_in_compiled_code_is_out_on_record(signum, tmp_path)
     assert not litter(tmp_path / "sweep")
 
 
-@pytest.mark.parametrize(("before", "state"), [(True, "interrupted"), (False, "done")])
-def test_a_signal_after_the_last_write_does_not_undo_the_record(before, state, tmp_path):
-    cells = configs(1)
-
+@pytest.mark.parametrize(
+    ("signum", "before"), [(signal.SIGTERM, False), *((signum, True) for signum in SIGNALS)]
+)
+def test_a_signal_ends_a_run_on_record_and_after_its_last_write_undoes_nothing(
+    signum, before, tmp_path
+):
     def drive():
         write = job.write
 
         def met_by_a_signal(*args):
             if before:
-                os.kill(os.getpid(), signal.SIGTERM)
+                os.kill(os.getpid(), signum)
             write(*args)
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signum)
 
         job.write = met_by_a_signal
-        signal.signal(signal.SIGTERM, lambda signum, frame: os._exit(3))
-        sweep(tmp_path / "sweep", cells)
+        signal.signal(signum, lambda signum, frame: os._exit(3))
+        sweep(tmp_path / "sweep", configs(1))
 
     assert finished(in_child(drive)) == 3
-    assert run_states(tmp_path / "sweep") == [state]
+    (state,) = states(tmp_path / "sweep").values()
+    assert state.state == ("interrupted" if before else "done")
+    assert state.reason == (f"Interrupted: {signum.name}" if before else "")
     assert not litter(tmp_path / "sweep")

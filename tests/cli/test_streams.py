@@ -20,6 +20,11 @@ COMMANDS = (
     "attnsvm-verify --help",
 )
 CLOSED = (">&- 2>&- <&-", "| true", ">&-", "2>&-", "2>&1 >/dev/null | true")
+ENDINGS = quick(
+    *(f"{COMMANDS[0]} {closed}" for closed in CLOSED),
+    *(f"{command} {CLOSED[0]}" for command in COMMANDS[1:]),
+    count=2,
+)
 
 
 def in_shell(command: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -35,10 +40,9 @@ def in_shell(command: str, cwd: Path, **variables: str) -> subprocess.CompletedP
     )
 
 
-@pytest.mark.parametrize("closed", quick(*CLOSED, count=2))
-@pytest.mark.parametrize("command", quick(*COMMANDS))
-def test_a_command_ends_well_though_nobody_reads(command, closed, tmp_path):
-    done = in_shell(f"{command} {closed}", tmp_path)
+@pytest.mark.parametrize("command", ENDINGS)
+def test_a_command_ends_well_though_nobody_reads(command, tmp_path):
+    done = in_shell(command, tmp_path)
     assert done.returncode == 0, done.stderr
     assert "Error" not in done.stderr
 
@@ -49,18 +53,15 @@ def test_what_a_full_disk_loses_is_said(tmp_path):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("backend", ["module://matplotlib_inline.backend_inline", "nonsense"])
-def test_figures_are_drawn_whatever_backend_others_use(backend, tmp_path):
-    variables = {"MPLBACKEND": backend, "NUMBA_DISABLE_JIT": "1"}
+def test_figures_are_drawn_whatever_backend_others_use(tmp_path):
+    """That of a notebook, which a command that is started there inherits."""
+    variables = {"MPLBACKEND": "module://matplotlib_inline.backend_inline"}
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['IPython'] = None\n")
     grid = f"attnsvm -m {shlex.join([*SMALL, *QUIET])} seed=1,2"
-    done = in_shell(grid, tmp_path, PYTHONPATH=str(tmp_path), **variables)
+    variables |= {"NUMBA_DISABLE_JIT": "1", "PYTHONPATH": str(tmp_path)}
+    done = in_shell(grid, tmp_path, **variables)
     assert done.returncode == 0, done.stderr
-    page = tmp_path / "multirun/latest/report.html"
-    page.unlink()
-    done = in_shell("attnsvm-report multirun/latest", tmp_path, **variables)
-    assert done.returncode == 0, done.stderr
-    assert page.exists()
+    assert (tmp_path / "multirun/latest/report.html").exists()
 
 
 def test_captured_streams_stay(capsys, monkeypatch):

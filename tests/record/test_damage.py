@@ -17,7 +17,6 @@ from attnsvm.cli import job
 from attnsvm.config import ConfigError
 from attnsvm.config.identity import run_name
 from attnsvm.record import KEPT, LOCK_FILE, PLAN_FILE, RUN_FILE, TABLES, CorruptRecordError
-from attnsvm.record.plan import MAX_RUNS
 from attnsvm.record.state import NEW, complete, run_state
 from attnsvm.record.stored import StoredRun
 from attnsvm.sweeps import status
@@ -27,7 +26,7 @@ from attnsvm.verify.command import main as verify
 from tests.command import SMALL, ran
 from tests.config.test_config import composed
 from tests.faults import configs, refusing
-from tests.quick import quick
+from tests.quick import quick, quick_rows
 from tests.record import odd
 
 CONFIGS = {run_name(config): config for config in configs()}
@@ -133,8 +132,12 @@ def test_a_damaged_record_is_named_hides_no_other_and_is_replaced_only_if_it_is_
 NOW = (errno.EIO, errno.EACCES, errno.ESTALE, errno.EMFILE, errno.ENOMEM, errno.ENOLCK)
 
 
-@pytest.mark.parametrize("name", [RUN_FILE, *TABLES])
-@pytest.mark.parametrize("code", quick(*NOW), ids=errno.errorcode.get)
+@pytest.mark.parametrize(
+    ("name", "code"),
+    quick_rows(
+        *((name, errno.EIO) for name in TABLES), *((RUN_FILE, code) for code in NOW), count=4
+    ),
+)
 def test_a_record_that_cannot_be_read_now_is_kept(name, code, sweep, run, runs_made, monkeypatch):
     before, plan = odd.files(sweep), {name: [] for name in CONFIGS}
     with monkeypatch.context() as patched:
@@ -216,12 +219,14 @@ PLANS = [
 ]
 
 
-def test_a_plan_of_another_form_or_that_is_too_long_is_refused(sweep, tmp_path):
+def test_a_plan_of_another_form_or_that_is_too_long_is_refused(sweep, tmp_path, monkeypatch):
     for content in (*map(odd.with_checksum, PLANS), *odd.RAW.values()):
         (sweep / PLAN_FILE).write_bytes(content)
         with odd.deadline(), pytest.raises(CorruptRecordError, match=f"{PLAN_FILE}: "):
             record.read_plan(sweep)
-    for plan in ({str(k): [] for k in range(MAX_RUNS + 1)}, {"a": ["x" * 2**26]}):
+    monkeypatch.setattr("attnsvm.record.plan.MAX_RUNS", 2)
+    monkeypatch.setattr("attnsvm.record.files.MAX_JSON_BYTES", 999)
+    for plan in ({str(k): [] for k in range(3)}, {"a": ["x" * 999]}):
         with pytest.raises(ConfigError, match="at most"):
             record.write_plan(tmp_path / "new", plan)
     assert not [*tmp_path.glob("new/*")]
@@ -266,11 +271,11 @@ def test_names_that_send_commands_to_a_terminal(sweep, capsys):
     assert "<script>alert" not in page
 
 
-@pytest.mark.parametrize("tag", ["..", "", "/etc/x", "a" * 300, "é", "-rf", "$(id)"])
-def test_a_run_is_named_within_its_sweep_whatever_its_config_says(tag):
+def test_a_run_is_named_within_its_sweep_whatever_its_config_says():
     config = composed("data.n=2")
-    config.head._target_, config.sweep = f"attnsvm.{tag}", tag
-    assert re.fullmatch(r"\w[\w.-]{,118}", run_name(config), re.ASCII)
+    for tag in ("..", "", "/etc/x", "a" * 300, "é", "-rf", "$(id)"):
+        config.head._target_, config.sweep = f"attnsvm.{tag}", tag
+        assert re.fullmatch(r"\w[\w.-]{,118}", run_name(config), re.ASCII)
 
 
 @pytest.mark.parametrize("main", [status.main, report.main, verify])

@@ -58,12 +58,6 @@ class Forgery:
             self.cell(column, changed, row)
         return columns
 
-    def curve(self, quantity: str, at: int, change: Any) -> None:
-        """Change the value of a quantity at its snapshot `at`, for the first instance."""
-        curve = self.history[self.history["quantity"] == quantity]
-        row = curve.index[curve["seed"] == self.arrays["seeds"][0]][at]
-        self.history.loc[row, "value"] = change(self.history.loc[row, "value"])
-
     def array(self, name: str, change: Any, instance: int = 0) -> None:
         """Change one instance of an array by a function of it."""
         self.arrays[name] = self.arrays[name].copy()
@@ -76,12 +70,6 @@ class Forgery:
         curves = [self.history[self.history["seed"] == seed] for seed in seeds]
         self.history = pd.concat([self.history.iloc[:0], *curves], ignore_index=True)
         self.arrays = {name: array[rows] for name, array in self.arrays.items()}
-
-    def renumber(self, shift: int) -> None:
-        """Add to every seed."""
-        self.trials["seed"] += shift
-        self.history["seed"] += shift
-        self.arrays["seeds"] = self.arrays["seeds"] + shift
 
     def select(self, tokens: np.ndarray, instance: int = 0) -> None:
         """Let an instance select other tokens, with a consistent and proved SVM in both norms."""

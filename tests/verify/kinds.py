@@ -35,46 +35,29 @@ KINDS = {
     "no_constraint": "data.T=1 trials=2 optimizer.steps=2",
     "kq": f"{BASE} parameterization=kq",
     "kq_low_rank": f"{BASE} parameterization=kq parameterization.m=1 trials=6",
-    "kq_path": "data.n=3 data.T=4 data.d=3 trials=4 parameterization=kq "
-    "optimizer=regularization_path optimizer.radii=[3,30]",
     "path": "data.n=3 data.T=4 data.d=3 trials=3 optimizer=regularization_path "
     "optimizer.radii=[3,30,300] keep_path=true",
-    "self_attention": f"{BASE} model=self_attention model.query=1",
-    "sequence": "model=sequence data.n=2 data.T=3 data.d=4 trials=3 optimizer.steps=200",
-    "causal": "model=sequence model.causal=true data.n=2 data.T=3 data.d=4 trials=3 "
-    "optimizer.steps=200 keep_path=true",
     "paths_far": "data=paths_far seed=1 trials=2 optimizer.steps=300 optimizer.init=zero "
     "keep_path=true",
-    "paths_near": "data=paths_near seed=3 trials=2 optimizer.steps=300 parameterization=kq "
-    "optimizer.init=zero",
-    "in_span": "data=sphere_in_span data.n=2 data.T=3 data.d=50 trials=4 optimizer.steps=200 "
-    f"{ALL}",
     "planted": f"{BASE} data=planted optimizer.init=zero data.held_out=6 probe=[held_out] "
     f"keep_path=true {ALL}",
-    "prompt": f"{BASE} data=prompt optimizer.init=zero",
+    "prompt": f"{BASE} data=prompt optimizer=mirror_descent",
     "digits": "data=digits trials=3 optimizer.steps=300",
-    "mlp": f"{BASE} head=mlp head.width=4",
-    "trained_head": f"{BASE} head=mlp head.train=true keep_path=true",
-    "trained_linear": f"{BASE} head.train=true",
+    "trained_head": f"{BASE} head=mlp head.train=true keep_path=true optimizer.steps=40",
     "joint_no_constraint": "head=joint data.n=3 data.T=1 data.d=3 trials=2 optimizer.steps=200 "
     "optimizer.growth=0.05",
-    "exponential": f"{BASE} loss=exponential optimizer.init=small",
+    "exponential": f"{BASE} loss=exponential optimizer.init=small optimizer.record=geometric "
+    "optimizer.growth=0.05",
     "squared": f"{BASE} loss=squared loss.target=0.1 optimizer=gd optimizer.lr=1",
-    "balanced": f"{BASE} parameterization=kq optimizer.init=balanced",
-    "aligned": f"{BASE} head=quadratic loss=exponential optimizer.init=aligned",
     "aligned_kq": f"{BASE} parameterization=kq parameterization.m=2 loss=squared "
     "model=self_attention optimizer.init=aligned",
     "aligned_relu": f"{BASE} head=relu loss=linear optimizer.init=aligned",
-    "cone": f"{BASE} optimizer.init=cone optimizer.init_angle=30 trials=8",
     "cone_runner_up": f"{BASE} optimizer.init=cone_runner_up optimizer.init_angle=5 "
     "hypotheses=[runner_up_local]",
     "cone_rejected": "data.n=8 data.T=5 data.d=2 trials=4 optimizer.steps=50 optimizer.init=cone",
-    "unsaturated": "data.n=4 data.T=5 data.d=3 trials=4 optimizer.steps=3",
     "no_step": "data.n=3 data.T=4 data.d=3 trials=2 optimizer.steps=0",
     "diverged": "data.n=3 data.T=4 data.d=3 trials=2 optimizer.steps=40 optimizer=gd "
     "optimizer.lr=1e307 loss=linear optimizer.growth=1e300",
-    "stalled": "data.n=3 data.T=4 data.d=4 trials=3 optimizer.gradient=direct optimizer.lr=1 "
-    "optimizer.steps=2000",
     "adam": f"{BASE} optimizer=adam optimizer.lr=0.1 optimizer.batch=2 "
     "optimizer.weight_decay=0.1 probe=[constrained]",
     "rmsprop": f"{BASE} optimizer=adam optimizer.lr=0.03 optimizer.eps=0 optimizer.beta1=0 "
@@ -82,30 +65,21 @@ KINDS = {
     "quadratic_zigzag": f"{BASE} head=quadratic head.lam=0.3 optimizer.steps=500",
     "steepest": f"{BASE} optimizer=steepest optimizer.schedule=decay optimizer.growth=0.1 "
     "optimizer.beta=0.5",
-    "mirror_descent": f"{BASE} optimizer=mirror_descent",
-    "geometric": f"{BASE} optimizer.record=geometric optimizer.growth=0.05",
-    "ridge": f"{BASE} optimizer.ridge=1e-3 parameterization=kq",
     "other_norms": f"{BASE} svm.norms=[frobenius,max,l1,l1.75,spectral]",
     "other_norms_multi": "head=relu selection=multi data.n=3 data.T=4 data.d=6 trials=12 seed=1 "
     "svm.norms=[max,l3]",
-    "probes": f"{BASE} probe=[rank,entropy,margin_gap] probe.rank.threshold=0.3",
-    "probes_kq": f"{BASE} probe=[balance,rank] parameterization=kq parameterization.m=2 "
-    "keep_path=true",
-    "mixture": f"{BASE} data.d=6 data=orthonormal head=quadratic head.lam=0.5 probe=[mixture] "
-    "selection=multi selection.negligible=1e-3",
-    "excess_risk": f"{BASE} probe=[excess_risk] keep_path=true",
+    "mixture": f"{BASE} data.d=6 data=orthonormal head=quadratic head.lam=0.5 "
+    "probe=[mixture,excess_risk] selection=multi selection.negligible=1e-3",
+    "excess_risk": f"{BASE} probe=[excess_risk,rank,entropy,margin_gap] "
+    "probe.rank.threshold=0.3 keep_path=true",
     "excess_risk_rounded": f"{BASE} probe=[excess_risk] optimizer.init=small "
     "optimizer.init_scale=1e17",
-    "excess_risk_multi": "head=quadratic head.lam=0.3 data=orthonormal selection=multi data.n=3 "
-    "data.T=4 data.d=6 trials=3 optimizer.steps=100 probe=[excess_risk]",
     "scc": "data=token_graph data.graph=cyclic data.n=12 trials=4 optimizer.steps=200 "
     "optimizer.init=zero loss=log selection=scc",
     "scc_contexts": "data=contexts data.K=5 data.d=3 trials=4 optimizer.steps=200 "
     "optimizer.init=zero loss=log selection=scc svm.norms=[frobenius,max]",
     "scc_kq": "data=token_graph data.embeddings=orthonormal trials=3 optimizer.steps=200 "
     "loss=log selection=scc parameterization=kq svm.norms=[nuclear,l3]",
-    "scc_text": "data=text data.n=20 data.T=4 trials=2 optimizer.steps=50 optimizer.init=zero "
-    "loss=log selection=scc svm.norms=[frobenius] probe=[token_graph]",
     "scc_vocabulary": "data=token_graph data.graph=cyclic data.n=12 trials=4 optimizer.steps=100 "
     "optimizer.init=zero head=vocabulary loss=linear selection=scc "
     "svm.norms=[frobenius]",
@@ -113,19 +87,15 @@ KINDS = {
     "optimizer.init=zero loss=log selection=scc",
     "scc_tied": "data=token_graph data.n=1 data.T=1 trials=2 optimizer.steps=2 loss=log "
     "selection=scc",
-    "classes": "model=linear loss=cross_entropy data=classes trials=3 optimizer.steps=300 "
-    "svm.norms=[frobenius,nuclear]",
     "classes_bias": "model=linear loss=cross_entropy data=classes data.bias=true data.K=3 data.d=4 "
     "trials=3 optimizer=steepest optimizer.norm=spectral+max optimizer.steps=300 "
     "probe=[margin_gap] svm.norms=[frobenius,spectral+max]",
-    "hypotheses": f"{BASE} {ALL}",
     "hypotheses_optimal": "selection=optimal head=quadratic data.n=2 data.T=3 data.d=2 "
     f"trials=8 {FEW}",
     "hypotheses_multi": "head=relu selection=multi data.n=3 data.T=4 data.d=4 trials=12 "
     f"optimizer.steps=400 {ALL}",
     "hypotheses_causal": "model=sequence model.causal=true data.n=1 data.T=4 data.d=3 trials=4 "
-    f"optimizer.steps=200 head=mlp {ALL}",
-    "published": "selection=optimal data.n=3 data.T=3 data.d=3 trials=2 svm.published=true",
+    f"optimizer.steps=200 head=mlp keep_path=true {ALL}",
     "network": "model=transformer data.n=2 data.T=3 data.d=4 trials=2 optimizer.steps=300",
     "network_all": "model=transformer model.trained=all model.mlp=3 model.heads=2 "
     "model.readout=mean data.n=2 data.T=3 data.d=4 trials=2 optimizer.steps=300 "
@@ -135,7 +105,7 @@ KINDS = {
     "optimizer.init=small",
     "narrow_gap": "selection=optimal data.n=5 data.T=5 data.d=8 trials=6 svm.gap=1e-12",
 }
-"""Overrides of each kind of run."""
+"""Overrides of kinds of runs that no record in docs has, or that tests forge."""
 
 
 def some_quick(names: Iterable[str], quick: Collection[str]) -> list[object]:

@@ -11,13 +11,10 @@ from tests.config.test_config import composed
 from tests.verify.kinds import SMALL, some_quick
 
 AMPLIFIED = {
-    "steps of (K, Q)": "parameterization=kq optimizer.steps=1000",
     "divisions by small numbers": "optimizer=adam optimizer.lr=0.03 optimizer.eps=0 "
     "optimizer.beta1=0.5 optimizer.beta2=0.5 optimizer.steps=500",
     "signs": "optimizer=sign_gd optimizer.steps=1000",
-    "a finite minimum": "head=quadratic head.lam=0.3 optimizer.steps=500",
     "a network": "model=transformer data.n=2 data.d=4 optimizer.steps=300",
-    "growing steps": "optimizer.growth=0.05 optimizer.steps=1000",
 }
 
 
