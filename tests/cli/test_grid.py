@@ -13,6 +13,7 @@ from attnsvm.sweeps.aggregate import load
 from hydra_plugins.attnsvm_sweeper._cells import CellComposer
 from hydra_plugins.attnsvm_sweeper._grid import axes, grid, per_cell
 from tests.command import SMALL, ran
+from tests.quick import quick_rows
 
 
 @pytest.fixture(scope="module")
@@ -173,11 +174,11 @@ def test_cells_that_cannot_be_refuse_the_sweep_or_are_skipped_counted_and_listed
 
 @pytest.mark.parametrize(
     ("words", "refused", "cells"),
-    [
+    quick_rows(
+        (("head={option:linear,lam:1},mlp",), "head.lam: unknown field", 1),
         (("head=linear,mlp", "head.lam=1,2"), "head.lam: unknown field", 0),
         (("optimizer=gd,adamm",), "optimizer=adamm: did you mean adam?", 0),
-        (("head={option:linear,lam:1},mlp",), "head.lam: unknown field", 1),
-    ],
+    ),
 )
 def test_a_field_that_some_options_of_a_grid_lack_refuses_or_skips_their_cells(
     words, refused, cells, tmp_path
@@ -194,6 +195,7 @@ def test_a_field_that_some_options_of_a_grid_lack_refuses_or_skips_their_cells(
         assert "invalid=skip" not in skipping.stderr
 
 
+@pytest.mark.full
 def test_a_single_value_of_a_field_that_the_default_option_lacks_says_how_it_is_swept(tmp_path):
     words = ("-m", "trials=3", "dry_run=true", "head=linear,quadratic")
     refused = ran(*words, "head.lam=1", cwd=tmp_path, code=2).stderr
@@ -202,6 +204,7 @@ def test_a_single_value_of_a_field_that_the_default_option_lacks_says_how_it_is_
     assert "1 runs, 1 of them pending" in ran(*words, cwd=tmp_path).stdout
 
 
+@pytest.mark.full
 def test_a_sweep_runs_what_it_names(tmp_path):
     words = ("trials=3", "optimizer.steps=5", "data.d=3", "data.T=${data.n}", "data.n=2,3")
     ran("-m", *words, cwd=tmp_path)

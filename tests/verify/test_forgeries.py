@@ -164,11 +164,11 @@ def mutated(f: Forgery, random: np.random.Generator) -> str:
     return name
 
 
-MUTATED = ("top", "multi", "kq", "path", "kq_low_rank", "network", "scc", "hypotheses_multi")
+MUTATED = ("top", "multi", "kq", "path", "network", "scc", "hypotheses_multi")
 
 
 @pytest.mark.parametrize(
-    "count", [pytest.param(8, marks=pytest.mark.full), pytest.param(375, marks=pytest.mark.faults)]
+    "count", [pytest.param(5, marks=pytest.mark.full), pytest.param(375, marks=pytest.mark.faults)]
 )
 @pytest.mark.parametrize("name", MUTATED)
 def test_no_random_mutation_passes(name, count, tmp_path):
