@@ -1,9 +1,6 @@
 """Genuine records of every kind of run, small: made once, copied and edited by the tests."""
 
 import copy
-import os
-import subprocess
-import sys
 from collections.abc import Collection, Iterable
 from functools import lru_cache
 from pathlib import Path
@@ -143,12 +140,3 @@ def written(folder: Path, config: object, record: RunRecord) -> Path:
     inside.mkdir(parents=True)
     write(inside, [record], provenance(config, []))
     return inside
-
-
-def verified_elsewhere(folder: Path, *words: str, **environment: str) -> str:
-    """Return what `attnsvm-verify` prints in a process whose libraries behave differently."""
-    command = [sys.executable, "-m", "attnsvm.verify", str(folder), *words]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"} | environment
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
