@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any
 
 from hydra import compose, initialize_config_dir
@@ -22,17 +23,21 @@ from attnsvm.config.sources import conf_folder, package_of
 
 def register() -> None:
     """Register the schema and the name of a run's folder with Hydra."""
-    store = ConfigStore.instance()
-    store.store(name="_run", node=RunConfig)
+    _store("_run", RunConfig)
     for group, options in ALL_GROUPS.items():
         for name, schema in options.items():
-            store.store(group=f"schema/{group}", name=name, node=schema)
+            _store(name, schema, f"schema/{group}")
             if name not in options.own:  # ours have a file in conf/
-                package = f"probe.{name}" if group == "probe" else None
-                store.store(group=group, name=name, node=schema, package=package)
+                _store(name, schema, group, f"probe.{name}" if group == "probe" else None)
     for name, schema in SECTIONS.items():
-        store.store(group="schema", name=name, node=schema)
+        _store(name, schema, "schema")
     OmegaConf.register_new_resolver(RUN_NAME, _run_name, replace=True)
+
+
+@cache
+def _store(name: str, schema: type, group: str | None = None, package: str | None = None) -> None:
+    """Store a schema, once in a process."""
+    ConfigStore.instance().store(name, schema, group, package)
 
 
 RUN_NAME = "run_name"

@@ -16,13 +16,11 @@ import gc
 import logging
 import pickle
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import OverrideType, Quote, QuotedString
 from hydra.core.utils import run_job
 from hydra.errors import HydraException
@@ -34,6 +32,7 @@ from attnsvm.cli.signals import hand_on, interruptible
 from attnsvm.config import ConfigError, RunConfig
 from attnsvm.config.compose import references, validated
 from attnsvm.record import run_state
+from hydra_plugins.attnsvm_sweeper._grid import parsed
 
 
 class CellComposer:
@@ -61,7 +60,7 @@ class CellComposer:
 
         Hydra itself does what concerns its own section, and adds and removes fields.
         """
-        overrides, groups = [_parsed(word) for word in cell], master.hydra.runtime.choices
+        overrides, groups = [parsed(word) for word in cell], master.hydra.runtime.choices
         if any(
             o.type != OverrideType.CHANGE or o.package or o.is_hydra_override() for o in overrides
         ):
@@ -111,7 +110,7 @@ class CellComposer:
             run = validated(config)
         finally:
             HydraConfig.instance().cfg = before
-        words = [word for word in cell if _parsed(word).get_key_element() not in fields]
+        words = [word for word in cell if parsed(word).get_key_element() not in fields]
         words += [f"{field}={_typed(OmegaConf.select(config, field))}" for field in fields]
         try:
             if validated(self.compose(master, words)) == run:
@@ -124,10 +123,6 @@ class CellComposer:
 
 SHARED = ("hydra.sweep.dir", "hydra.launcher")
 """What all cells of a sweep have in common."""
-
-
-_parsed = cache(OverridesParser.create().parse_override)
-"""Returns an override; a sweep has the same words in many cells."""
 
 
 def _typed(value: Any) -> str:

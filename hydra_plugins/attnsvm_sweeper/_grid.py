@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import cache
 from typing import Any
 
 from hydra.core.config_loader import ConfigLoader
@@ -17,7 +18,8 @@ from attnsvm.config import WITHOUT_EFFECT, ConfigError
 LARGEST = 10**6
 """Most values of an axis, and most cells of a grid."""
 
-_parsed = OverridesParser.create().parse_override
+parsed = cache(OverridesParser.create().parse_override)
+"""Returns an override; a sweep has the same words in many cells."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Axis:
             raise ConfigError(f"{text}: must be one value, which changes no number of a run")
         values = _values(override, loader) if is_swept else [override.get_value_element_as_str()]
         words = [[text]] if override.is_delete() else [_words(key, value) for value in values]
-        of_words = [_parsed(word) for word in itertools.chain(*words)]
+        of_words = [parsed(word) for word in itertools.chain(*words)]
         fields = {field for o in of_words for field in _fields(o.key_or_group, o.value())}
         return cls(text, words, frozenset(fields), is_swept)
 
@@ -51,7 +53,7 @@ def per_cell(key: str, written: str, value: str) -> str:
 
     A reference has a value in each cell, unless it stands for several: `${oc.env:SIZES}`.
     """
-    several = [_parsed(f"{key}={text}").is_sweep_override() for text in (written, value)]
+    several = [parsed(f"{key}={text}").is_sweep_override() for text in (written, value)]
     return value if several == [False, True] else written
 
 
@@ -84,9 +86,9 @@ def grid(of: Sequence[Axis]) -> list[list[str]]:
 
 def _axes(words: Iterable[str], loader: ConfigLoader) -> list[Axis]:
     """Return the axes of overrides; of two that give single values to a field the last one."""
-    parsed = OverridesParser.create(config_loader=loader).parse_overrides(list(words))
+    overrides = OverridesParser.create(config_loader=loader).parse_overrides(list(words))
     kept = list[Axis]()
-    for axis in (Axis.of(override, loader) for override in parsed):
+    for axis in (Axis.of(override, loader) for override in overrides):
         for other in kept:
             if other.is_swept and (common := axis.fields & other.fields):
                 must = f"sets {', '.join(sorted(common))}, as {other.text} does; must be set by one"

@@ -7,8 +7,7 @@ import pytest
 
 from attnsvm import record
 from attnsvm.record import folder as stream
-from attnsvm.record.files import CorruptRecordError
-from attnsvm.record.folder import write, write_failure
+from attnsvm.record.folder import write
 from attnsvm.record.provenance import provenance
 from attnsvm.record.run import RUN_FILE, TABLES
 from attnsvm.record.schema import RunRecord, trial_table
@@ -54,19 +53,6 @@ def test_what_is_read_is_what_was_written_in_files_of_the_usual_permissions(tmp_
     assert {path.name for path in tmp_path.iterdir()} == {RUN_FILE, *TABLES}
     (tmp_path / "plain").touch()
     assert len({path.stat().st_mode for path in tmp_path.iterdir()}) == 1
-
-
-def test_a_failure_is_a_record_without_tables(tmp_path):
-    try:
-        raise ZeroDivisionError("<b>over</b> zero")
-    except ZeroDivisionError as error:
-        write_failure(tmp_path, ORIGIN, error)
-    state = record.run_state(tmp_path)
-    reason = "ZeroDivisionError: <b>over</b> zero"
-    assert (state.state, state.reason, state.run["reason"]) == ("failed", reason, reason)
-    assert state.run["place"].startswith("test_record.py:")
-    with pytest.raises(CorruptRecordError, match="failed"):
-        StoredRun(tmp_path).record()
 
 
 @pytest.mark.parametrize("rows", [1, 2, 100])

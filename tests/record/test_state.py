@@ -14,6 +14,7 @@ from attnsvm.record import RUN_FILE
 from attnsvm.record.columns import STATES
 from attnsvm.record.folder import write, write_failure
 from attnsvm.record.state import LOCK_FILE, HeldError, holder, locked
+from attnsvm.record.stored import StoredRun
 from attnsvm.sweeps import status
 from attnsvm.sweeps.aggregate import load
 from attnsvm.sweeps.status import main
@@ -87,6 +88,8 @@ def test_each_state_is_told_from_the_folder(every_state, capsys):
     assert f"process {os.getpid()} on" in text
     frames = load(every_state)
     assert dict(frames.runs[["run", "state"]].to_numpy()) == TOLD
+    with pytest.raises(record.CorruptRecordError, match="the run is failed, it has no arrays"):
+        StoredRun(every_state / "failed").record()
 
 
 def test_status_of_a_complete_sweep_and_of_none(tmp_path, capsys, monkeypatch):
