@@ -83,7 +83,7 @@ def chains(norm: str, embeddings: str, K: int) -> Solutions:
 
 def several_tokens(norm: str, n: int, T: int, d: int, count: int) -> Solutions:
     """Gen-SVM with the first tokens attended; in the twins one is equal, one between two others."""
-    X, Z, _ = spheres(n, T, d, range(1 if n * T > LARGE else 3))
+    X, Z, _ = spheres(n, T, d, range(1 if n * T * d > 4000 else 3))
     attended = (torch.arange(X.shape[2]) < count).expand(X.shape[:3])
     logs = normal(*X.shape[:3])
     solved = solve_gen_svm(X, Z, attended, logs, norm)
@@ -203,14 +203,14 @@ ROWS: list[tuple[int, Callable[..., Solutions], list[str], list[tuple[Any, ...]]
     (3, of_spheres, ["frobenius"], [(4, 600, 8, 1), (10, 301, 16, 1), (16, 70, 32, 1)]),
     (9, normal_matrices, NORMS, [(2, 1e8), (0, 1.0)]),
     (3, several_tokens, NORMS, [(8, 12, 12, 2), (8, 12, 12, 4)]),
-    (1, several_tokens, NORMS, [(4, 5, 300, 2), (70, 16, 32, 6)]),
+    (1, several_tokens, NORMS, [(4, 5, 300, 2), (40, 16, 32, 6)]),
     (2, six_decades, NORMS, [(2, -1), (2, 1), (0, -1), (0, 1)]),
     (9, slab, NORMS, [(20, 3)]),
     (2, slab, ["frobenius"], [(1, 2), (1, 50)]),
     (6, small_beside_large, NORMS, [(small,) for small in (1e-16, 0.0, -1e-16, 1e-5, 1e-100)]),
     (3, transport, ["frobenius"], [(1e-9,), (1.0,), (1e9,)]),
     (2, near_contradiction, ["frobenius"], [(1e-13,), (1.0,), (1e-6,), (1e6,)]),
-    (1, copies, NORMS, [(LARGE // 12 + 1,), (LARGE // 12,), (200,)]),
+    (1, copies, NORMS, [(LARGE // 12 + 1,), (LARGE // 12,), (100,)]),
     (1, classes, NORMS, [(LARGE // 9 + 1,), (LARGE // 9,), (200,)]),
     (2, classes, ["frobenius"], [(100, 1e-6), (100, 1e-4), (100, 1e-2)]),
     (1, random_labels, ["frobenius"], [(100,), (250,)]),
