@@ -88,11 +88,11 @@ def test_fields_and_columns_of_format_1_are_there_with_their_values():
 def test_records_of_older_commits_are_read_and_are_those_of_their_command(kind, frozen):
     run = RUNS[kind]
     state = run_state(frozen / run.relative_to(FORMAT_1))
-    words = [*overrides(run), *SINCE.get(kind, ())]
-    config = composed(*words)
+    config = composed(*overrides(run), *SINCE.get(kind, ()))
     assert is_of(state.run, config)
-    assert not is_of(state.run, dataclasses.replace(config, seed=config.seed + 1))
-    assert not is_of(state.run, composed(*words, "svm.gap=1e-8"))
+    svm = dataclasses.replace(config.svm, gap=1e-8)
+    for other in ({"seed": config.seed + 1}, {"svm": svm}):
+        assert not is_of(state.run, dataclasses.replace(config, **other))
     assert state.state == ("failed" if kind == "failed" else "stale")
     if kind != "failed":
         content = StoredRun(run).record()
