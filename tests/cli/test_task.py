@@ -21,13 +21,13 @@ def test_packed_cells_leave_what_single_ones_leave(tmp_path):
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
     number = 'open("jobs", "a").write(f"{config.seed} {config.hydra.job.num}\\n")'
     mine = with_callback(tmp_path, number)
-    grid = ["-m", *QUICK, "seed=0,10,20,30,40"]
+    grid = ["-m", *QUICK, "seed=0,10,20"]
     ran(*grid, "hydra.sweep.dir=single", cwd=tmp_path)
     more = ["hydra.sweeper.cells_per_job=2", "hydra/launcher=joblib", mine]
     done = ran(*grid, *more, "hydra.sweep.dir=packed", cwd=tmp_path, path=tmp_path)
-    assert "5 runs in 3 jobs" in done.stdout
+    assert "3 runs in 2 jobs" in done.stdout
     jobs = sorted((tmp_path / "jobs").read_text().splitlines())
-    assert jobs == ["0 0", "10 1", "20 2", "30 3", "40 4"]  # once for each cell
+    assert jobs == ["0 0", "10 1", "20 2"]  # once for each cell
     assert set(os.listdir(tmp_path / "packed")) == set(os.listdir(tmp_path / "single"))
     runs = [path.parent for path in sorted((tmp_path / "single").glob("*/run.json"))]
     for run in runs:
