@@ -93,14 +93,16 @@ def _step(
         slopes, E = torch.linalg.eigh(P)
     slopes, E = slopes[slopes > FLAT], E[:, slopes > FLAT]
     y, at = torch.where(active, a, 0.0), active[0, :, 0]
-    G = rows.margins(basis)[:, at, 0].T
-    rest = (V + tau * rows.combine(y) - X).flatten()
-    along, k = G @ E, E.shape[1]
+    rest, k = (V + tau * rows.combine(y) - X).flatten(), E.shape[1]
+    along = rows.margins(E.T.reshape(k, *X.shape[1:]))[:, at, 0].T
     upper = torch.cat([(1 - slopes).diag(), -tau * along.T], 1)
-    equations = torch.cat([upper, torch.cat([along * slopes, along.new_zeros(len(G), len(G))], 1)])
-    right = torch.cat([E.T @ rest, h[0, at, 0] - G @ V.flatten()])
+    equations = torch.cat(
+        [upper, torch.cat([along * slopes, along.new_zeros(len(along), len(along))], 1)]
+    )
+    right = torch.cat([E.T @ rest, (h - rows.margins(V[None]))[0, at, 0]])
     step = torch.linalg.lstsq(equations, right[:, None], rcond=cut, driver="gelsd")[0][:, 0]
-    y[0, at, 0] += step[k:]
-    outside = rest + tau * (step[k:] @ G)
+    da = torch.zeros_like(a)
+    da[0, at, 0] = step[k:]
+    outside = rest + tau * rows.combine(da).flatten()
     dX = E @ step[:k] + outside - E @ (E.T @ outside)
-    return X + dX.reshape(X.shape), y
+    return X + dX.reshape(X.shape), y + da
