@@ -45,6 +45,8 @@ class Norm(ABC):
         Whether it is the Frobenius norm, of which ||W||^2 is a quadratic form.
     rotation_invariant : bool
         Whether U W V^T has the same norm for all orthogonal U, V: then `of_spectrum` is defined.
+    separable : bool
+        Whether the proximal map acts on each entry alone.
     bounds_rank : bool
         Whether the dual solution bounds the rank of the primal one.
     programs : tuple of mappings
@@ -54,6 +56,7 @@ class Norm(ABC):
     name: str
     is_hilbert: bool = False
     rotation_invariant: bool = False
+    separable: bool = False
     bounds_rank: bool = False
     programs: tuple[Options, ...] = (CLARABEL, FIRST_ORDER)
 

@@ -26,7 +26,7 @@ class Entrywise(lp.Lp):
 
     def __init__(self, p: float) -> None:
         super().__init__(p)
-        self.rotation_invariant = self.is_hilbert
+        self.rotation_invariant, self.separable = self.is_hilbert, self.p < math.inf
         self.programs = (SIMPLEX if lp.is_linear(self.p) else CLARABEL,)
 
     def value(self, W: Tensor) -> Tensor:

@@ -86,11 +86,11 @@ def _step(
 ) -> tuple[Tensor, Tensor]:
     """Return X and a after a Newton step on the active rows."""
     V, derivative = norm.prox(X[0], tau)
-    basis = torch.eye(X.numel(), dtype=X.dtype).reshape(-1, *X.shape[1:])
-    P, E = derivative(basis).flatten(1), basis.flatten(1)
-    slopes = P.diagonal()
-    if (slopes.diag() != P).any():  # it mixes entries
-        slopes, E = torch.linalg.eigh(P)
+    E = torch.eye(X.numel(), dtype=X.dtype)
+    if norm.separable:
+        slopes = derivative(torch.ones_like(V)).flatten()
+    else:
+        slopes, E = torch.linalg.eigh(derivative(E.reshape(-1, *X.shape[1:])).flatten(1))
     slopes, E = slopes[slopes > FLAT], E[:, slopes > FLAT]
     y, at = torch.where(active, a, 0.0), active[0, :, 0]
     rest, k = (V + tau * rows.combine(y) - X).flatten(), E.shape[1]
