@@ -154,7 +154,7 @@ class DenseRows(Sides):
 
     def margins(self, W: Tensor) -> Tensor:
         """Return <A_k, W>, (N, 1)."""
-        return self.A.flatten(2) @ W.reshape(len(W), -1, 1)
+        return self.A.flatten(2) @ W.flatten(1)[..., None]
 
     def combine(self, a: Tensor) -> Tensor:
         """Return M(a) = sum_k a_k A_k, (p, q)."""

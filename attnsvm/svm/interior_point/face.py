@@ -19,6 +19,7 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from attnsvm.norm import Norm
 from attnsvm.norm.rows import Rows
@@ -86,12 +87,14 @@ def _step(
 ) -> tuple[Tensor, Tensor]:
     """Return X and a after a Newton step on the active rows."""
     V, derivative = norm.prox(X[0], tau)
-    E = torch.eye(X.numel(), dtype=X.dtype)
     if norm.separable:
         slopes = derivative(torch.ones_like(V)).flatten()
+        E = one_hot((slopes > FLAT).nonzero()[:, 0], X.numel()).T.to(X)
     else:
-        slopes, E = torch.linalg.eigh(derivative(E.reshape(-1, *X.shape[1:])).flatten(1))
-    slopes, E = slopes[slopes > FLAT], E[:, slopes > FLAT]
+        basis = torch.eye(X.numel(), dtype=X.dtype).reshape(-1, *X.shape[1:])
+        slopes, E = torch.linalg.eigh(derivative(basis).flatten(1))
+        E = E[:, slopes > FLAT]
+    slopes = slopes[slopes > FLAT]
     y, at = torch.where(active, a, 0.0), active[0, :, 0]
     rest, k = (V + tau * rows.combine(y) - X).flatten(), E.shape[1]
     along = rows.margins(E.T.reshape(k, *X.shape[1:]))[:, at, 0].T
