@@ -11,7 +11,7 @@ import torch
 from torch import Generator, Tensor
 
 from attnsvm.config import ConfigError
-from attnsvm.config.fields import SEEDS
+from attnsvm.config.fields import SEEDS, builtin
 from attnsvm.config.instantiate import named_from
 from attnsvm.display.results import Batched, one_instance, scene, token_scores
 from attnsvm.head import Head, Parameters
@@ -117,6 +117,7 @@ class ProblemBatch(Batched):
         if X.ndim == 3:
             X, Z, Y, mask = (V[None] for V in (X, Z, Y, mask))
         B, d = len(X), X.shape[-1]
+        seed = builtin(seed)
         if not SEEDS.holds(seed):
             raise ConfigError(f"seed={seed}: must be {SEEDS}")
         chosen: Head = named_from("head", head, parameters)  # some may be options of the head

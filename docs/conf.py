@@ -106,8 +106,8 @@ def displayed_formula(translator, node):
 def add_captions(app: Sphinx, page: str, text: list[str]) -> None:
     """Write the command that makes a figure below it."""
 
-    def with_caption(found: re.Match[str]) -> str:
-        words, name = found.groups()
+    def with_caption(match: re.Match[str]) -> str:
+        words, name = match.groups()
         return WITH_CAPTION.format(name=name, text=words, sweep=OTHER_SWEEPS.get(name, name))
 
     text[0] = PLAIN.sub(with_caption, text[0])

@@ -37,7 +37,7 @@ SPECIAL = re.compile(
 def typeset(text: str) -> str:
     """Return plain text as Markdown."""
     return SPECIAL.sub(
-        lambda found: f"${found[1]}$" if found[1] else SYMBOLS.get(found[0], f"\\{found[0]}"), text
+        lambda match: f"${match[1]}$" if match[1] else SYMBOLS.get(match[0], f"\\{match[0]}"), text
     )
 
 

@@ -76,7 +76,7 @@ def test_pages_load_with_all_pictures_texts_and_captions_that_have_commands(visi
     assert console(done) == []
     assert list(results) == pages
     assert len(pages) > 20
-    pictures = [(page, *picture) for page, (_, found) in results.items() for picture in found]
+    pictures = [(page, *picture) for page, (_, images) in results.items() for picture in images]
     assert len(pictures) > 30
     assert [page for page, (title, _) in results.items() if "attnsvm" not in title] == []
     notebook = "notebooks/"

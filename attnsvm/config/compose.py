@@ -23,21 +23,23 @@ from attnsvm.config.sources import conf_folder, package_of
 
 def register() -> None:
     """Register the schema and the name of a run's folder with Hydra."""
-    _store("_run", RunConfig)
+    store = ConfigStore.instance()
+    _store(store, "_run", RunConfig)
     for group, options in ALL_GROUPS.items():
         for name, schema in options.items():
-            _store(name, schema, f"schema/{group}")
+            _store(store, name, schema, f"schema/{group}")
             if name not in options.own:  # ours have a file in conf/
-                _store(name, schema, group, f"probe.{name}" if group == "probe" else None)
+                package = f"probe.{name}" if group == "probe" else None
+                _store(store, name, schema, group, package)
     for name, schema in SECTIONS.items():
-        _store(name, schema, "schema")
+        _store(store, name, schema, "schema")
     OmegaConf.register_new_resolver(RUN_NAME, _run_name, replace=True)
 
 
 @cache
-def _store(name: str, schema: type, group: str | None = None, package: str | None = None) -> None:
-    """Store a schema, once in a process."""
-    ConfigStore.instance().store(name, schema, group, package)
+def _store(store: ConfigStore, name: str, schema: type, *place: str | None) -> None:
+    """Store a schema in a group and package, once."""
+    store.store(name, schema, *place)
 
 
 RUN_NAME = "run_name"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
-import numbers
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -42,7 +41,7 @@ class Range:
 
     def holds(self, value: Any) -> bool:
         """Whether `value` is a finite number in the range."""
-        kind: Any = numbers.Integral if self.whole else numbers.Real  # those of numpy, too
+        kind: Any = int if self.whole else int | float
         if isinstance(value, bool) or not isinstance(value, kind):
             return False
         above = value > self.low if self.open else value >= self.low
@@ -178,6 +177,11 @@ def check_fields(node: Any, prefix: str = "") -> None:
         items = value if isinstance(value, list) else ()
         if not all(math.isfinite(item) for item in items if isinstance(item, float)):
             raise ConfigError(f"{prefix}{f.name}={value}: must be finite")  # no record can hold it
+
+
+def builtin(value: Any) -> Any:
+    """Return a number of NumPy or torch as Python's own, any other value as it is."""
+    return value.item() if getattr(value, "ndim", None) == 0 else value
 
 
 SIZE, INDEX, SEEDS = (

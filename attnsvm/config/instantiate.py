@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from attnsvm.config.fields import ConfigError
+from attnsvm.config.fields import ConfigError, builtin
 from attnsvm.config.names import did_you_mean
 from attnsvm.config.run import ALL_GROUPS, GROUPS, SECTIONS, RunConfig
 from attnsvm.config.sources import package_of
@@ -41,7 +41,7 @@ def named(group: str, name: Any, **fields: Any) -> Any:
     for field in fields:
         if field not in fields_of(group, name):
             raise ConfigError(f"{group}.{field}: {unknown_field(field, schema, f' of {name}')}")
-    config = schema(**fields)
+    config = schema(**{field: builtin(value) for field, value in fields.items()})
     return instantiate(config, group, [package_of(config._target_)])
 
 

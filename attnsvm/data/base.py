@@ -1,9 +1,8 @@
 """The base classes of the sources of instances, and the draws that they share."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from torch import Generator, Tensor
@@ -20,7 +19,8 @@ TEXT = Path(__file__).with_name("alice.txt")
 """Chapters 1 to 4 of Alice's Adventures in Wonderland by Lewis Carroll, 1865; public domain."""
 
 
-class Drawn(NamedTuple):
+@dataclass(frozen=True)
+class Drawn:
     """One instance as drawn: X (n, T, d), Z (n, d), labels, parameters of the head; float64."""
 
     X: Tensor
@@ -70,12 +70,14 @@ class Seeded(Data):
             generator = Generator().manual_seed(k)
             instance = self.draw(generator, head)
             if shape != tuple(instance.Y.shape):
-                instance = instance._replace(Y=self.labels(generator, shape))
+                instance = replace(instance, Y=self.labels(generator, shape))
             drawn.append(instance)
-        *arrays, of_heads = zip(*drawn, strict=True)
-        X, Z, Y = map(torch.stack, arrays)
+        X, Z, Y = (torch.stack([getattr(instance, name) for instance in drawn]) for name in "XZY")
+        parameters = {
+            name: torch.stack([instance.head_parameters[name] for instance in drawn])
+            for name in drawn[0].head_parameters
+        }
         samples = vars(model.expand(X, Z, Y, None))
-        parameters = {name: torch.stack([p[name] for p in of_heads]) for name in of_heads[0]}
         return ProblemBatch(
             **samples, head=head, head_parameters=parameters, seeds=torch.tensor(seeds)
         )

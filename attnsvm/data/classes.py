@@ -6,7 +6,7 @@ Tokens and queries have max(K, d) entries, so that W is square: zeros beyond K a
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Generator, Tensor
@@ -87,7 +87,7 @@ class Contexts(Classes):
         drawn = super().draw(generator, head)
         if self.scores == "random":
             v = unit_vector(generator, *drawn.Z.shape)
-            return drawn._replace(head_parameters={"v": v})
+            return replace(drawn, head_parameters={"v": v})
         return drawn
 
     def labelled(self, generator: Generator) -> tuple[Tensor, Tensor]:

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any, Unpack
 
 from attnsvm.config import ConfigError
-from attnsvm.config.fields import SEEDS, SIZE
+from attnsvm.config.fields import SEEDS, SIZE, builtin
 from attnsvm.config.instantiate import fields_of, named_from
 from attnsvm.config.names import must_be_one_of
 from attnsvm.data.base import Data
@@ -63,6 +63,7 @@ def sample(
     for name in fields:
         known = set[str]().union(*(fields_of(*choice) for choice in choices.items()))
         raise ConfigError(f"{name}: {must_be_one_of(name, [*sorted(known), *NAMED])}")
+    trials, seed = builtin(trials), builtin(seed)
     for name, value, allowed in (("trials", trials, SIZE), ("seed", seed, SEEDS)):
         if not allowed.holds(value):
             raise ConfigError(f"{name}={value}: must be {allowed}")

@@ -297,7 +297,7 @@ def tolerance(
         apart, size = (numbers.max(axes, keepdims=True) for numbers in (apart, size))
     if part == "history":
         steps = values["steps", name[1]][0]
-        ends = np.searchsorted(steps, LATER * steps, side="right")
+        ends = np.searchsorted(steps, LATER * steps)
         apart = np.maximum.accumulate(apart, axis=-1)[..., np.minimum(ends, len(steps) - 1)]
     return factor * apart + RELATIVE * size + ABSOLUTE
 

@@ -43,7 +43,7 @@ def train(model, X, Y, v, steps):
 
 def distances(model, X, path):
     """Return 1 - corr of W with the SVM of its layer, (2, B, steps); NaN where there is none."""
-    found, read = torch.empty(path.shape[:3]), torch.zeros(X.shape[:3], dtype=torch.bool)
+    apart, read = torch.empty(path.shape[:3]), torch.zeros(X.shape[:3], dtype=torch.bool)
     read[:, :, 0] = True  # positions that the head reads, then those that layer 2 reads
     for layer, rows in reversed([*enumerate(model(X)[:2])]):
         Z = rows.detach().double()
@@ -51,9 +51,9 @@ def distances(model, X, path):
         for b, seen in enumerate(read):
             tokens = Z[b].unsqueeze(1).expand(-1, X.shape[2], -1, -1)[seen]
             svm = attnsvm.solve_svm(tokens, Z[b][seen], s[b].argmax(-1)[seen])
-            found[layer, b] = attnsvm.one_minus_correlation(path[layer, b], svm.W)
+            apart[layer, b] = attnsvm.one_minus_correlation(path[layer, b], svm.W)
         read = read | ((s > 1e-3) & read.unsqueeze(-1)).any(2)
-    return found
+    return apart
 
 
 def main(target="docs/examples/exact_attention.png", steps=STEPS, trials=16):
@@ -64,11 +64,11 @@ def main(target="docs/examples/exact_attention.png", steps=STEPS, trials=16):
         X, Y, v = (part.to(dtype) for part in (batch.X, batch.Y, batch.head_parameters["v"]))
         for name, attend in FUNCTIONS.items():
             model = TwoLayers(attend, (trials, 1, 16, 16), dtype)
-            found = distances(model, X, train(model, X, Y, v, steps))
+            apart = distances(model, X, train(model, X, Y, v, steps))
             for layer, color in enumerate(("#0072B2", "#D55E00")):
-                median, label = found[layer].nanmedian(0).values, f"layer {layer + 1}, {name}"
+                median, label = apart[layer].nanmedian(0).values, f"layer {layer + 1}, {name}"
                 ax.plot(steps, median, "--" if name == "torch" else "-", color=color, label=label)
-                print(dtype, label, f"{median[-1]:.1e}", found[layer, :, 0].isnan().sum().item())
+                print(dtype, label, f"{median[-1]:.1e}", apart[layer, :, 0].isnan().sum().item())
         ax.set(xscale="log", yscale="log", xlabel="step", title=str(dtype).removeprefix("torch."))
     axes[0].set_ylabel("1 - corr(W, SVM of its layer)")
     axes[0].legend(fontsize=8)

@@ -85,8 +85,10 @@ def cost_of(runs: Runs, directory: Path, overrides: Sequence[str]) -> str:
     finished = _finished([*command(runs, directory, overrides), "dry_run=true"])
     if finished.returncode:
         return finished.stderr.strip()
-    said = re.findall(r"(\d+ runs, \d+ of them pending|about .*|no estimate .*)", finished.stdout)
-    return "; ".join(said)
+    estimates = re.findall(
+        r"(\d+ runs, \d+ of them pending|about .*|no estimate .*)", finished.stdout
+    )
+    return "; ".join(estimates)
 
 
 FOLDER = Path("multirun/claims")

@@ -89,6 +89,14 @@ def test_a_tolerance_is_the_largest_difference_or_none_where_rounding_decides(
     assert tolerance((part, "x"), sheets[0], sheets[1:])[0, 0] == pytest.approx(allowed, rel=1e-2)
 
 
+def test_the_tolerance_of_a_curve_is_that_of_half_as_many_steps_again():
+    steps = [0, 100, 150, 200, 300, 400]
+    value, other = np.ones((1, 6)), 1 + 1e-3 * np.array([[0, 1, 2, 3, 4, 5]])
+    sheets = [{("history", "x"): x, ("steps", "x"): np.array([steps])} for x in (value, other)]
+    allowed = tolerance(("history", "x"), sheets[0], sheets[1:])
+    assert np.allclose(allowed, 1e-3 * np.array([[0, 2, 4, 4, 5, 5]]), atol=1e-8)
+
+
 def test_changed_inputs_keep_what_is_equal():
     batch = sample("token_graph", n=6, trials=2)
     other = changed(batch, 3, SIZE, tokens=False)
