@@ -31,8 +31,8 @@ def test_wrong_input_stops_before_any_work(arguments, message, tmp_path):
     """With one sentence."""
     done = ran(*arguments.split(), cwd=tmp_path, code=2)
     assert message in done.stderr.splitlines(keepends=True)[-1]
-    said = "Traceback" if "sweeper=basic" in arguments else "Traceback|Error executing"
-    assert not re.search(said, done.stderr + done.stdout)
+    printed = "Traceback" if "sweeper=basic" in arguments else "Traceback|Error executing"
+    assert not re.search(printed, done.stderr + done.stdout)
     assert not list(tmp_path.rglob("trials.parquet"))
 
 
@@ -105,9 +105,12 @@ def test_help_is_one_screen_with_every_option_and_goes_to_groups_and_fields():
     assert field in help_text(["optimizer=adam"])
     assert "\n# number of instances (>= 1)\ntrials: 100\n" in help_text(["run"])
     assert "optimizer.beta1, of adam\n" in help_text(["beta1"])
-    assert "one_minus" not in columns_text(["rank", "svm"])
-    with pytest.raises(ConfigError, match="did you mean adam"):
-        help_text(["optimizer=adm"])
+    for words in (["rank"], ["rank", "svm"]):
+        assert "frobenius_rank\n" in columns_text(words)
+        assert "one_minus" not in columns_text(words)
+    for topic, meant in {"optimizer=adm": "adam", "optimiser": "optimizer"}.items():
+        with pytest.raises(ConfigError, match=f"did you mean {meant}"):
+            help_text([topic])
     assert "DIR/experiment/NAME.yaml" in help_text(["experiment"])
     with pytest.raises(ConfigError, match="--package hydra"):
         help_text(["hydra.sweeper.invalid"])

@@ -7,6 +7,7 @@ from omegaconf import OmegaConf
 
 from attnsvm.cli import memory
 from attnsvm.config import ConfigError
+from attnsvm.config.instantiate import instantiate
 from attnsvm.data import sample
 from attnsvm.record import files as usable
 from attnsvm.record import usable_memory
@@ -22,6 +23,22 @@ def test_an_absurd_size_is_refused_with_what_it_needs(fields, words):
     with pytest.raises(ConfigError) as caught:
         memory.refuse_without_memory(composed(*fields.split()), memory.Machine(4 * GiB, "a job"))
     assert words in str(caught.value)
+
+
+GRIDS = {
+    "optimizer.steps=100 optimizer.record_every=7": 0,
+    "optimizer.steps=99 optimizer.record_every=100": 0,
+    "optimizer.steps=12345 optimizer.record=geometric": 4,
+    "optimizer=regularization_path": 0,
+}
+"""Fields, and by how much the estimate may be above the number of snapshots."""
+
+
+@pytest.mark.parametrize("fields", GRIDS)
+def test_snapshots_are_counted_without_a_list_of_them(fields):
+    config = composed(fields)
+    grid = instantiate(config.optimizer, "optimizer").grid()
+    assert 0 <= memory.snapshots(config) - len(grid) <= GRIDS[fields]
 
 
 def test_the_estimate_is_a_lower_bound():

@@ -15,7 +15,7 @@ WAYS = {"file": write_file, "package": write_package, "installed": installed}
 @pytest.mark.parametrize(
     ("way", "launcher"), quick_rows(("file", "basic"), *((way, "joblib") for way in WAYS))
 )
-def test_help_completion_workers_tables_and_verification_know_it(
+def test_help_completion_sweeps_tables_and_verification_know_it(
     way, launcher, tmp_path, monkeypatch
 ):
     """A file beside the run needs no path."""

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy, pad
 
-from attnsvm import sample, solve_svm, train
+from attnsvm import sample, solve_least_norm, solve_svm, train
 from attnsvm.config import ConfigError
 from attnsvm.experiment import run
 from attnsvm.experiment.results import OK, marked
@@ -36,6 +36,20 @@ def test_training_is_that_of_a_linear_layer_with_cross_entropy(data, size):
         expected = torch.zeros_like(W)
         expected[:K, :d] = layer.weight.detach()
         torch.testing.assert_close(W, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("K", "d"), [(2, 5), (5, 3)])
+def test_the_svm_of_classes_is_the_multi_class_svm(K, d):
+    """Its W is the smallest with (w_y - w_c)^T x >= 1 for every point and every c != y."""
+    batch = sample("classes", n=12, K=K, d=d, trials=2)
+    labels = batch.scores().argmax(-1)
+    objectives = solve_svm(batch.X, batch.Z, labels).objective
+    for x, y, objective in zip(batch.Z[:, :, :d], labels, objectives, strict=True):
+        points, others = [*zip(*[(i, c) for i in range(12) for c in range(K) if c != y[i]])]  # noqa: B905
+        points, basis = list(points), torch.eye(K, dtype=torch.float64)
+        factors = basis[y[points]] - basis[list(others)], x[points]
+        svm = solve_least_norm(factors, torch.ones(len(points)), "frobenius")
+        assert objective.item() == pytest.approx(svm.objective.item(), rel=1e-9)
 
 
 @pytest.mark.parametrize(("d", "compatible"), [(8, True), (3, False)])

@@ -8,10 +8,12 @@ from attnsvm.config.instantiate import named
 from attnsvm.data import sample
 from attnsvm.linalg import EPS as MACHINE_EPS
 from attnsvm.nn.risk import Gradient
+from attnsvm.norm import norm_of
 from attnsvm.optimizer import Step
 from attnsvm.selection import select_tokens
 from attnsvm.training import train
 from attnsvm.training.trajectory import TrainingStatus
+from tests.test_norm import NAMES as NORMS
 from tests.training.test_training import SMALL, draw, objective, risk_of
 
 
@@ -129,6 +131,18 @@ def test_head_and_attention_train_together():
     assert (path.loss[:, -1] < fixed.loss[:, -1]).all()
     for parameter, value in path.head_parameters.items():
         assert not value.equal(batch.head_parameters[parameter])
+
+
+@pytest.mark.processors
+@pytest.mark.parametrize("norm", NORMS)
+def test_a_step_along_a_tiny_gradient_has_the_size_lr_and_attains_the_dual_norm(norm):
+    """norm(S) = 1 and <G, S> = dual_norm(G), for factors (d, m) with m < d; half have rank 2."""
+    V, G = draw(10, 4, 3), draw(10, 4, 3, seed=1)
+    G[5:] = G[5:, :, :2] @ draw(5, 2, 3, seed=2)
+    S = V - step(optimizer("steepest", norm=norm, lr=0.25), V, G, log_scale=-1e5)
+    size = norm_of(norm)
+    torch.testing.assert_close(size.value(S), torch.full((10,), 0.25, dtype=torch.float64))
+    torch.testing.assert_close((G * S).sum((1, 2)), 0.25 * size.dual.value(G))
 
 
 @pytest.mark.processors

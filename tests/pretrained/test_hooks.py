@@ -40,17 +40,22 @@ def test_heads_of_multihead_attention(bias, batch_first):
     assert layer.W(1).shape == (7, 9)
 
 
-def test_heads_of_an_encoder_are_found_in_order_and_with_their_mask():
+@pytest.mark.parametrize("padded", [False, True])
+def test_heads_of_an_encoder_are_found_in_order_and_with_their_mask(padded):
     """In eval() too, where torch has a fast path that runs no hooks."""
     torch.manual_seed(0)
     part = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
     encoder, X = nn.TransformerEncoder(part, 2).double().eval(), rows(3, 5, 8)
-    mask = nn.Transformer.generate_square_subsequent_mask(5, dtype=torch.float64)
-    layers = attnsvm.heads_of(encoder, X, mask=mask)
+    mask = torch.ones(3, 5, 5).tril().bool()
+    options = {"mask": nn.Transformer.generate_square_subsequent_mask(5, dtype=torch.float64)}
+    if padded:
+        mask = torch.tensor([5, 3, 5])[:, None, None] > torch.arange(5).expand(5, 5)
+        options = {"src_key_padding_mask": ~mask[:, 0]}
+    layers = attnsvm.heads_of(encoder, X, **options)
     assert torch.backends.mha.get_fastpath_enabled()
     assert list(layers) == ["layers.0.self_attn", "layers.1.self_attn"]
     torch.testing.assert_close(layers["layers.0.self_attn"].X, X)
-    assert all(layer.mask.equal((mask == 0).expand(3, 5, 5)) for layer in layers.values())
+    assert all(layer.mask.equal(mask) for layer in layers.values())
 
 
 class Projected(nn.Module):

@@ -1,4 +1,4 @@
-"""Genuine records of every kind of run, small: made once, copied and edited by the tests."""
+"""Genuine records of many kinds of runs, small: made once, copied and edited by the tests."""
 
 import copy
 from collections.abc import Collection, Iterable
@@ -38,7 +38,8 @@ KINDS = {
     "keep_path=true",
     "planted": f"{BASE} data=planted optimizer.init=zero data.held_out=6 probe=[held_out] "
     f"keep_path=true {ALL}",
-    "prompt": f"{BASE} data=prompt optimizer=mirror_descent",
+    "prompt": f"{BASE} data=prompt optimizer=mirror_descent optimizer.init=cone "
+    "optimizer.init_angle=30",
     "digits": "data=digits trials=3 optimizer.steps=300",
     "trained_head": f"{BASE} head=mlp head.train=true keep_path=true optimizer.steps=40",
     "joint_no_constraint": "head=joint data.n=3 data.T=1 data.d=3 trials=2 optimizer.steps=200 "
@@ -47,7 +48,7 @@ KINDS = {
     "optimizer.growth=0.05",
     "squared": f"{BASE} loss=squared loss.target=0.1 optimizer=gd optimizer.lr=1",
     "aligned_kq": f"{BASE} parameterization=kq parameterization.m=2 loss=squared "
-    "model=self_attention optimizer.init=aligned",
+    "model=self_attention model.query=1 optimizer.init=aligned",
     "aligned_relu": f"{BASE} head=relu loss=linear optimizer.init=aligned",
     "cone_runner_up": f"{BASE} optimizer.init=cone_runner_up optimizer.init_angle=5 "
     "hypotheses=[runner_up_local]",
@@ -76,7 +77,7 @@ KINDS = {
     "scc_contexts": "data=contexts data.K=5 data.d=3 trials=4 optimizer.steps=200 "
     "optimizer.init=zero loss=log selection=scc svm.norms=[frobenius,max]",
     "scc_kq": "data=token_graph data.embeddings=orthonormal trials=3 optimizer.steps=200 "
-    "loss=log selection=scc parameterization=kq svm.norms=[nuclear,l3]",
+    "loss=log selection=scc parameterization=kq optimizer.init=balanced svm.norms=[nuclear,l3]",
     "scc_vocabulary": "data=token_graph data.graph=cyclic data.n=12 trials=4 optimizer.steps=100 "
     "optimizer.init=zero head=vocabulary loss=linear selection=scc "
     "svm.norms=[frobenius]",
@@ -95,7 +96,7 @@ KINDS = {
     f"optimizer.steps=200 head=mlp keep_path=true {ALL}",
     "network": "model=transformer data.n=2 data.T=3 data.d=4 trials=2 optimizer.steps=300",
     "network_all": "model=transformer model.trained=all model.mlp=3 model.heads=2 "
-    "model.readout=mean data.n=2 data.T=3 data.d=4 trials=2 optimizer.steps=300 "
+    "model.readout=mean data.n=2 data.T=3 data.d=4 trials=2 optimizer.steps=100 "
     "parameterization=kq",
     "network_collapsed": "model=transformer model.layers=3 model.residual=false "
     "parameterization=kq data.n=1 data.T=3 data.d=4 seed=64 trials=4 optimizer.steps=1500 "

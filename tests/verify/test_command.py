@@ -45,10 +45,11 @@ def test_a_long_run_is_reproduced_on_a_sample(words, seconds, reproduced, top, t
         assert line == f"{begin}: 8 solved proved, {reproduced} 0 differ"
 
 
-@pytest.mark.parametrize("count", ["0", "1.5"])
-def test_a_number_of_instances_is_a_whole_one(count, capsys):
+@pytest.mark.parametrize(("option", "count"), [("--instances", "0"), ("--retrain", "1.5")])
+def test_a_number_of_instances_is_a_whole_one(option, count, capsys):
+    """By either name of the option."""
     with pytest.raises(SystemExit):
-        command.main([f"--instances={count}"])
+        command.main([f"{option}={count}"])
     assert f"--instances/--retrain: {count}: must be a whole number >= 1" in capsys.readouterr().err
 
 

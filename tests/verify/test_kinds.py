@@ -1,4 +1,7 @@
-"""A genuine record of every kind of run is proved, and reproduced on every instance."""
+"""A genuine record of each kind of run is proved, and reproduced on every instance.
+
+`tests/sweeps/test_records.py` proves those of kinds that the records in docs have.
+"""
 
 import os
 from collections import Counter
@@ -83,8 +86,8 @@ def test_records_of_another_processor_are_not_refused(names, environment, tmp_pa
 )
 def test_a_data_file_is_read_again_if_it_is_here_and_the_same(model, place, tmp_path):
     folder = written(tmp_path / "sweep", *from_file(tmp_path, model))
-    beside = {"": tmp_path, "run": folder, "sweep": folder.parent}[place]
-    path = (tmp_path / "tokens.npz").rename(beside / "tokens.npz")
+    folder_of_file = {"": tmp_path, "run": folder, "sweep": folder.parent}[place]
+    path = (tmp_path / "tokens.npz").rename(folder_of_file / "tokens.npz")
     proof = prove(folder)
     assert (proof.reproduced, proof.differences) == (3, [])
     path.write_bytes(b"other content")

@@ -15,6 +15,7 @@ AMPLIFIED = {
     "optimizer.beta1=0.5 optimizer.beta2=0.5 optimizer.steps=500",
     "signs": "optimizer=sign_gd optimizer.steps=1000",
     "a network": "model=transformer data.n=2 data.d=4 optimizer.steps=300",
+    "growing steps": "optimizer.growth=0.05 optimizer.steps=500",
 }
 
 
