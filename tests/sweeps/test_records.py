@@ -34,11 +34,16 @@ def test_there_is_a_small_record_for_every_experiment():
         assert sum(path.stat().st_size for path in files) <= SIZE_LIMIT_BYTES
 
 
+def marked(name, *marks):
+    return pytest.param(name, marks=marks)
+
+
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=() if name in QUICK else pytest.mark.full)
-        for name in (*ALL, "joint_exceptions")
+        *(marked(name, *() if name in QUICK else [pytest.mark.full]) for name in ALL),
+        marked("joint_exceptions/n4_T4_d6_seed2014", pytest.mark.full),
+        marked("joint_exceptions", pytest.mark.faults),
     ],
 )
 def test_every_record_is_proved_again(name, capsys):
