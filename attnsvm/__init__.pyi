@@ -5,11 +5,11 @@ from .config import ConfigError as ConfigError
 from .config.version import __version__ as __version__
 from .data import sample as sample
 from .data.pretrained import heads_of as heads_of
+from .data.problem import ProblemBatch as ProblemBatch
 from .linalg import correlation as correlation
 from .linalg import one_minus_correlation as one_minus_correlation
 from .model import Transformer as Transformer
 from .nn import softmax_exact as softmax_exact
-from .problem import ProblemBatch as ProblemBatch
 from .selection import TokenSelection as TokenSelection
 from .selection import optimal_tokens as optimal_tokens
 from .selection import select_tokens as select_tokens

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from attnsvm.config import ConfigError
+from attnsvm.data.problem import ProblemBatch
 from attnsvm.display.pace import each
 from attnsvm.head import Linear
 from attnsvm.linalg import one_minus_correlation, times, unit
@@ -23,7 +24,6 @@ from attnsvm.loss import Loss
 from attnsvm.nn.risk import Risk, attend
 from attnsvm.norm import norm_of
 from attnsvm.parameterization import W
-from attnsvm.problem import ProblemBatch
 from attnsvm.record import CorruptRecordError
 from attnsvm.record.archive import read_array
 from attnsvm.svm import SvmSolution, SvmStatus

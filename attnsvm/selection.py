@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from attnsvm.config.names import keywords_checked
+from attnsvm.data.problem import ProblemBatch
 from attnsvm.display.results import Batched
 from attnsvm.head import Parameters
 from attnsvm.linalg import own_settings
-from attnsvm.problem import ProblemBatch
 from attnsvm.training import Trajectory
 
 

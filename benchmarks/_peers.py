@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from attnsvm import softmax_exact
+from attnsvm.data.problem import ProblemBatch
 from attnsvm.optimizer.base import TINY
-from attnsvm.problem import ProblemBatch
 from benchmarks._measure import OURS, Program
 
 LR = 0.1

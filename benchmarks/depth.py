@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 import attnsvm
-from attnsvm.problem import ProblemBatch
+from attnsvm.data.problem import ProblemBatch
 from attnsvm.transformer import LayerTrajectory
 from benchmarks._measure import Program, Work
 from benchmarks._peers import LR, Risk, programs

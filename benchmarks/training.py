@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 import attnsvm
-from attnsvm.problem import ProblemBatch
+from attnsvm.data.problem import ProblemBatch
 from benchmarks._measure import Work
 from benchmarks._peers import programs
 

@@ -9,10 +9,10 @@ from torch import Generator, Tensor
 
 from attnsvm.config import ConfigError
 from attnsvm.config.data import DrawnConfig
+from attnsvm.data.problem import ProblemBatch
 from attnsvm.display.pace import each
 from attnsvm.head import Head, Joint, Linear, Parameters, Quadratic, RowScores, Vocabulary
 from attnsvm.model import CrossAttention, Model
-from attnsvm.problem import ProblemBatch
 from attnsvm.record.files import MAX_JSON_BYTES, CorruptRecordError, open_regular, reason_of
 
 TEXT = Path(__file__).with_name("alice.txt")

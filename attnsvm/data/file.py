@@ -12,10 +12,10 @@ from torch import Tensor
 from attnsvm.config import ConfigError
 from attnsvm.data.base import Data, LabelHead, check_own_scores, head_of_labels
 from attnsvm.data.classes import classifier
+from attnsvm.data.problem import ProblemBatch
 from attnsvm.head import Head, RowScores, Vocabulary
 from attnsvm.linalg import check_array, real
 from attnsvm.model import LinearClassifier, Model
-from attnsvm.problem import ProblemBatch
 from attnsvm.record.archive import read_arrays
 from attnsvm.record.files import MAX_TABLE_BYTES, CorruptRecordError, open_regular, reason_of
 

@@ -8,9 +8,9 @@ from torch import Generator, Tensor
 from attnsvm.config import ConfigError
 from attnsvm.config.data import PlantedConfig
 from attnsvm.data.base import Drawn, Seeded, check_v, normal
+from attnsvm.data.problem import ProblemBatch
 from attnsvm.head import Head, unit_vector
 from attnsvm.model import Model
-from attnsvm.problem import ProblemBatch
 
 
 @dataclass(eq=False)

@@ -7,10 +7,10 @@ from attnsvm.config.fields import SEEDS, SIZE, builtin
 from attnsvm.config.instantiate import fields_of, named_from
 from attnsvm.config.names import must_be_one_of
 from attnsvm.data.base import Data
+from attnsvm.data.problem import ProblemBatch
 from attnsvm.head import Head
 from attnsvm.linalg import own_settings
 from attnsvm.model import Model
-from attnsvm.problem import ProblemBatch
 
 if TYPE_CHECKING:
     from attnsvm.config.options import SampleOptions

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from attnsvm.config import RunConfig
 from attnsvm.config.words import rows
+from attnsvm.data.problem import ProblemBatch
 from attnsvm.loss import Loss
 from attnsvm.optimizer.base import broadcast
-from attnsvm.problem import ProblemBatch
 from attnsvm.record.columns import TRIAL_COLUMNS, Column, key_columns
 from attnsvm.record.schema import trial_table
 from attnsvm.selection import TokenSelection, tied_optimal

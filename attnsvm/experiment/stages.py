@@ -19,6 +19,7 @@ from attnsvm.config import RunConfig
 from attnsvm.config.identity import result_fields
 from attnsvm.config.probe import described_quantities
 from attnsvm.data import Seeded
+from attnsvm.data.problem import ProblemBatch
 from attnsvm.display.pace import doing
 from attnsvm.experiment import results, svms
 from attnsvm.experiment.law import compare_with_law
@@ -29,7 +30,6 @@ from attnsvm.linalg import CPU, own_settings
 from attnsvm.model import Transformer
 from attnsvm.nn.risk import Risk
 from attnsvm.probe import over_steps
-from attnsvm.problem import ProblemBatch
 from attnsvm.record.columns import further_columns
 from attnsvm.record.schema import RunRecord
 from attnsvm.selection import optimal_tokens, select_tokens, tied_optimal

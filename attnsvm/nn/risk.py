@@ -16,10 +16,10 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from attnsvm.data.problem import ProblemBatch
 from attnsvm.head import Parameters
 from attnsvm.loss import Loss
 from attnsvm.parameterization import Parameterization, Variables
-from attnsvm.problem import ProblemBatch
 
 
 @dataclass(frozen=True, eq=False)

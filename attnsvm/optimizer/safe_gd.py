@@ -7,11 +7,11 @@ from torch import Tensor
 
 from attnsvm.config import ConfigError
 from attnsvm.config import optimizer as schema
+from attnsvm.data.problem import ProblemBatch
 from attnsvm.nn.risk import Risk
 from attnsvm.optimizer.base import LinearHeadOptimizer, Step, norm
 from attnsvm.optimizer.gradient_descent import Descent
 from attnsvm.parameterization import KQ, Variables, W
-from attnsvm.problem import ProblemBatch
 
 REACH = 0.4
 """Largest change of a logit difference in a step: near the maximum of min(c, e^(-2c))."""

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from attnsvm.data.problem import ProblemBatch
 from attnsvm.linalg import one_minus_correlation, own_settings
-from attnsvm.problem import ProblemBatch
 from attnsvm.selection import TokenSelection
 from attnsvm.svm import SvmSolution, SvmStatus
 from attnsvm.training import Trajectory

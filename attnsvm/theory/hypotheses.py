@@ -11,11 +11,11 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from attnsvm import parameterization
+from attnsvm.data.problem import ProblemBatch
 from attnsvm.head import Linear, Quadratic, Relu
 from attnsvm.linalg import own_settings
 from attnsvm.loss import Loss
 from attnsvm.nn.risk import Risk
-from attnsvm.problem import ProblemBatch
 from attnsvm.selection import optimal_tokens
 from attnsvm.svm import SvmProblem, solve_svm
 from attnsvm.svm.frobenius.pivoting import by_size

@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from attnsvm.data.problem import ProblemBatch
 from attnsvm.optimizer import GD, FirstOrder, NormalizedGD, Optimizer
 from attnsvm.parameterization import Parameterization, W
-from attnsvm.problem import ProblemBatch
 from attnsvm.svm import SvmSolution, SvmStatus, solve_svm
 
 SAME_RATIO, ROUNDS = 1e-6, 40

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from attnsvm.data.problem import ProblemBatch
 from attnsvm.linalg import own_settings
 from attnsvm.norm import Norm
-from attnsvm.problem import ProblemBatch
 from attnsvm.svm import SvmSolution, SvmStatus, solve_svm
 
 SELECTIONS = 4096

@@ -7,9 +7,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from attnsvm.data.problem import ProblemBatch
 from attnsvm.head import Linear, Quadratic, Relu
 from attnsvm.linalg import own_settings
-from attnsvm.problem import ProblemBatch
 from attnsvm.svm import finite_part
 from attnsvm.svm.equalities import restoring
 

@@ -7,12 +7,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from attnsvm.data.problem import ProblemBatch
 from attnsvm.linalg import own_settings
 from attnsvm.loss import Loss
 from attnsvm.nn.risk import Risk
 from attnsvm.optimizer.lbfgs import minimise
 from attnsvm.parameterization import W
-from attnsvm.problem import ProblemBatch
 from attnsvm.selection import optimal_tokens
 
 

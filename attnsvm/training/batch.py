@@ -11,6 +11,7 @@ from torch import Tensor
 
 from attnsvm.config import ConfigError
 from attnsvm.config.instantiate import named
+from attnsvm.data.problem import ProblemBatch
 from attnsvm.display.pace import doing, speaking
 from attnsvm.linalg import own_settings
 from attnsvm.loss import Loss
@@ -19,7 +20,6 @@ from attnsvm.optimizer import FirstOrder, Optimizer
 from attnsvm.optimizer.base import Report
 from attnsvm.optimizer.regularization_path import RegularizationPath
 from attnsvm.parameterization import Parameterization, Variables
-from attnsvm.problem import ProblemBatch
 from attnsvm.training.compiled import CompiledLoop, uncompiled
 from attnsvm.training.start import initial
 from attnsvm.training.trajectory import SnapshotRecorder, Trajectory

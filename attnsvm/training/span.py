@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from attnsvm.config import ConfigError
+from attnsvm.data.problem import ProblemBatch
 from attnsvm.linalg import orthonormal, own_settings, times
-from attnsvm.problem import ProblemBatch
 
 
 @own_settings()

@@ -16,12 +16,12 @@ from torch import Tensor
 from attnsvm.config import ConfigError
 from attnsvm.config.optimizer import CONES
 from attnsvm.data.file import read_npz
+from attnsvm.data.problem import ProblemBatch
 from attnsvm.linalg import own_settings, real
 from attnsvm.nn.risk import Risk
 from attnsvm.optimizer import Optimizer
 from attnsvm.optimizer.base import TINY, broadcast, norm
 from attnsvm.parameterization import INIT_STREAM, Parameterization, Variables, W, normal
-from attnsvm.problem import ProblemBatch
 from attnsvm.svm import SvmStatus, solve_rank_constrained, solve_svm
 
 

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from attnsvm.data.problem import ProblemBatch
 from attnsvm.head import RowScores
 from attnsvm.linalg import own_settings
 from attnsvm.model import Transformer
 from attnsvm.nn.risk import log_attention
 from attnsvm.optimizer.base import broadcast
 from attnsvm.parameterization import W
-from attnsvm.problem import ProblemBatch
 from attnsvm.training import Trajectory
 from attnsvm.transformer.network import Layer, forward
 from attnsvm.transformer.trained import TrainedNetwork, in_weights

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from attnsvm.data.problem import ProblemBatch
 from attnsvm.head import Projections, Relu
 from attnsvm.linalg import unit
 from attnsvm.linalg.simd.arithmetic import LANES
@@ -16,7 +17,6 @@ from attnsvm.loss import LOSS_CODES, Loss
 from attnsvm.model import READOUTS, Transformer
 from attnsvm.optimizer.base import TINY
 from attnsvm.parameterization import Parameterization, Variables
-from attnsvm.problem import ProblemBatch
 from attnsvm.transformer.compiled import Data, Sizes, descend_layers, work_arrays
 from attnsvm.transformer.network import Weights, admissible, forward, of_head, read
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from attnsvm.config import ConfigError
 from attnsvm.config.combinations import ONE_LAYER
 from attnsvm.config.instantiate import named
+from attnsvm.data.problem import ProblemBatch
 from attnsvm.head import Linear, Relu
 from attnsvm.linalg import own_settings
 from attnsvm.linalg.simd.arithmetic import LANES
@@ -21,7 +22,6 @@ from attnsvm.model import Transformer
 from attnsvm.optimizer import NormalizedGD, Optimizer
 from attnsvm.optimizer.base import REPORT_EVERY, Report
 from attnsvm.parameterization import KQ, Parameterization, Variables, W
-from attnsvm.problem import ProblemBatch
 from attnsvm.training.batch import ROWS, optimizer_named, parameterization_named, reporting
 from attnsvm.training.schedule import BlockSteps
 from attnsvm.training.trajectory import Recorder

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from torch import Generator, Tensor
 
 from attnsvm.data import Pretrained
+from attnsvm.data.problem import ProblemBatch
 from attnsvm.experiment.stages import Stages
 from attnsvm.model import Transformer
-from attnsvm.problem import ProblemBatch
 from attnsvm.record.columns import key_columns
 from attnsvm.record.schema import RunRecord
 

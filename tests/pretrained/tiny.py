@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from attnsvm.data import Pretrained
+from attnsvm.data.problem import ProblemBatch
 from attnsvm.head import Linear
 from attnsvm.model import CrossAttention
-from attnsvm.problem import ProblemBatch
 
 FOLDERS: list[Path] = []
 """Folders of this process; `remove` is called where its tests end (tests/conftest.py)."""

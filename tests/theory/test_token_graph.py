@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from attnsvm import sample, solve_least_norm
+from attnsvm.data.problem import ProblemBatch
 from attnsvm.experiment.results import OK, Trained, marked
 from attnsvm.experiment.svms import Work, components
 from attnsvm.head import RowScores, Vocabulary
 from attnsvm.loss import LinearLoss, Log
-from attnsvm.problem import ProblemBatch
 from attnsvm.theory.token_graph import RiskInside, label_components
 
 BATCH = sample("token_graph", graph="cyclic", n=8, T=4, K=5, d=6, trials=40, seed=100)

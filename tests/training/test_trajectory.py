@@ -6,9 +6,9 @@ import torch
 
 from attnsvm.config.instantiate import named
 from attnsvm.data import sample
+from attnsvm.data.problem import ProblemBatch
 from attnsvm.linalg import EPS as MACHINE_EPS
 from attnsvm.linalg import one_minus_correlation
-from attnsvm.problem import ProblemBatch
 from attnsvm.selection import select_tokens
 from attnsvm.svm import solve_svm
 from attnsvm.theory import optimal_mixture

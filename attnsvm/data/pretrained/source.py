@@ -17,10 +17,10 @@ from attnsvm.config.sources import CONFIG, TENSORS, TOKENIZER, model_folder
 from attnsvm.data.base import Data, check_own_scores, read_text, text_name
 from attnsvm.data.pretrained.hooks import heads_of
 from attnsvm.data.pretrained.layer import AttentionLayer, restricted
+from attnsvm.data.problem import ProblemBatch
 from attnsvm.head import Head, RowScores
 from attnsvm.linalg import own_settings
 from attnsvm.model import Model
-from attnsvm.problem import ProblemBatch
 
 CONTROL_STREAM = 0x5DEECE66D
 """The seed of a control's draws is seed ^ this."""

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from attnsvm.data.problem import ProblemBatch
 from attnsvm.linalg import orthonormal
 from attnsvm.linalg.simd.arithmetic import LANES
 from attnsvm.linalg.simd.array import LaneArray
@@ -22,7 +23,6 @@ from attnsvm.optimizer import GD, FirstOrder, NormalizedGD
 from attnsvm.optimizer.base import Optimizer, Rule, log_of
 from attnsvm.optimizer.gradient_descent import ADAM
 from attnsvm.parameterization import KQ, Variables, W
-from attnsvm.problem import ProblemBatch
 from attnsvm.training.compiled.gradient import Instance, Update, work_arrays
 from attnsvm.training.compiled.steps import Kept, Variable, take_steps
 from attnsvm.training.schedule import BlockSteps

@@ -7,7 +7,7 @@ import torch
 
 from attnsvm.config import ConfigError
 from attnsvm.data import sample
-from attnsvm.problem import ProblemBatch
+from attnsvm.data.problem import ProblemBatch
 
 
 @pytest.fixture
