@@ -24,19 +24,8 @@ EXAMPLE = EXAMPLES / "cubic"
 def place(tmp_path):
     """A folder with the package, as pip installs it."""
     source, target = shutil.copytree(EXAMPLE, tmp_path / "source"), tmp_path / "place"
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--no-deps",
-        "--no-build-isolation",
-        "--no-index",
-        "--quiet",
-        "--target",
-        str(target),
-        str(source),
-    ]
+    options = ["--no-deps", "--no-build-isolation", "--no-index", "--quiet", "--target"]
+    pip = [sys.executable, "-m", "pip", "install", *options, target, source]
     subprocess.run(pip, check=True, env=environment(), capture_output=True)
     return target
 
@@ -64,17 +53,8 @@ def test_it_is_listed_checked_run_and_drawn(place, tmp_path):
 @pytest.mark.full
 def test_its_own_tests_pass(tmp_path):
     env = environment({**os.environ, "PYTHONPATH": str(EXAMPLE / "src")})
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "--rootdir",
-        str(tmp_path),
-        str(EXAMPLE / "tests"),
-    ]
+    options = ["-q", "-p", "no:cacheprovider", f"--rootdir={tmp_path}"]
+    command = [sys.executable, "-m", "pytest", *options, EXAMPLE / "tests"]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
     assert "3 passed" in done.stdout

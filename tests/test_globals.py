@@ -125,17 +125,15 @@ CASES: dict[str, Callable[[], Any]] = {
     "layers": layers,
     "entered": lambda: entered(lambda array: array),
     "mlp": lambda: attnsvm.train(tiny(head="mlp"), steps=3),
+    "torch": partial(trained, "adam", "w", compiled=False, gradient="direct"),
+    "batches": partial(trained, "gd", "w", batch=1, order="shuffled"),
 }
-for name, options in DATA.items():
-    CASES[f"sample {name}"] = partial(attnsvm.sample, **options)
-for name in GROUPS["optimizer"]:
-    CASES[f"train {name}"] = partial(trained, name, "w")
+CASES |= {f"sample {name}": partial(attnsvm.sample, **options) for name, options in DATA.items()}
+CASES |= {f"train {name}": partial(trained, name, "w") for name in GROUPS["optimizer"]}
 for name in ("normalized_gd", "momentum", "muon"):
     CASES[f"train {name} kq"] = partial(trained, name, "kq", m=2)
 for start in ("zero", "uniform", "small", "cone", "balanced", "aligned"):
     CASES[f"init {start}"] = partial(trained, "normalized_gd", "kq", init=start)
-CASES["torch"] = partial(trained, "adam", "w", compiled=False, gradient="direct")
-CASES["batches"] = partial(trained, "gd", "w", batch=1, order="shuffled")
 
 
 @cache
@@ -224,25 +222,25 @@ def entered(of: Callable[[np.ndarray], Any]) -> list[Any]:
     solution = attnsvm.solve_svm(*arguments, mask=of(mask), offsets=of(Y), ratio=of(Y[:, 0] ** 2))
     W, logits = path.W.numpy(), path.log_softmax.numpy()
     start = of(W) if hasattr(of(W), "ndim") else W
-    results = [own, path, solution, attnsvm.train(own, init=start, steps=1)]
-    results.append(attnsvm.solve_svm(*arguments, "nuclear", margins=of(np.full((3, 4), 2.0))))
-    results += attnsvm.solve_gen_svm(of(X), of(Z), of(logits > -1.1), of(logits))
-    results.append(attnsvm.solve_rank_constrained(*arguments, 1))
-    results.append(attnsvm.solve_least_norm(of(X), of(np.ones((3, 2)))))
-    results.append(attnsvm.solve_least_norm((of(X[0]), of(X[1])), of(np.ones((2, 3)))))
-    for function in (attnsvm.correlation, attnsvm.one_minus_correlation):
-        results.append(function(of(W), of(W.mT.copy())))
-    plain = attnsvm.solve_svm(X, Z, tokens)
-    results.append(attnsvm.margin_gap(of(W), plain))
-    results.append(attnsvm.svmeq(of(W), of(W.mT.copy()), of(W[::-1].copy())))
-    results.append(attnsvm.in_cone(own, of(tokens), 10.0))
-    return results
+    matrices = of(W), of(W.mT.copy())
+    return [
+        *(own, path, solution, attnsvm.train(own, init=start, steps=1)),
+        attnsvm.solve_svm(*arguments, "nuclear", margins=of(np.full((3, 4), 2.0))),
+        attnsvm.solve_gen_svm(of(X), of(Z), of(logits > -1.1), of(logits)),
+        attnsvm.solve_rank_constrained(*arguments, 1),
+        attnsvm.solve_least_norm(of(X), of(np.ones((3, 2)))),
+        attnsvm.solve_least_norm((of(X[0]), of(X[1])), of(np.ones((2, 3)))),
+        attnsvm.correlation(*matrices),
+        attnsvm.one_minus_correlation(*matrices),
+        attnsvm.margin_gap(matrices[0], attnsvm.solve_svm(X, Z, tokens)),
+        attnsvm.svmeq(*matrices, of(W[::-1].copy())),
+        attnsvm.in_cone(own, of(tokens), 10.0),
+    ]
 
 
 @pytest.mark.parametrize("kind", ARRAYS)
 def test_arrays_of_every_kind_are_their_numbers(kind):
-    results, expected = parts(entered(ARRAYS[kind])), parts(entered(lambda array: array))
-    for x, y in zip(results, expected, strict=True):
+    for x, y in zip(parts(entered(ARRAYS[kind])), plain("entered"), strict=True):
         detached = x.detach() if isinstance(x, Tensor) else x
         np.testing.assert_array_equal(detached, y)
 

@@ -168,14 +168,12 @@ def tensor_of(name: str, array: Any, device: torch.device | str | None = None) -
     else:
         try:
             entries = np.ma.asarray(array)
-            if np.ma.is_masked(entries):
-                raise ConfigError(f"{name}: has masked entries; must be filled")
             native = entries.data.astype(entries.dtype.newbyteorder("="), order="C")
             tensor = torch.from_numpy(native)
         except (TypeError, ValueError, RuntimeError) as error:
-            if isinstance(error, ConfigError):
-                raise
             raise ConfigError(f"{name}: {error}; must be an array of numbers") from error
+        if np.ma.is_masked(entries):
+            raise ConfigError(f"{name}: has masked entries; must be filled")
     tensor = tensor.to(device).resolve_neg().contiguous()
     return tensor.clone() if tensor.is_inference() else tensor  # autograd can save the clone
 
@@ -193,10 +191,7 @@ def check_array(name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.
     if tensor.shape != shape:
         raise ConfigError(f"{name}: shape {tuple(tensor.shape)}; must be {tuple(shape)}")
     if tensor.dtype != dtype:
-        convert = "double" if dtype.is_floating_point else str(dtype).removeprefix("torch.")
-        raise ConfigError(
-            f"{name}: {tensor.dtype}; must be {dtype}: {name.split()[-1]}.{convert}()"
-        )
+        raise ConfigError(f"{name}: {tensor.dtype}; must be {dtype}")
     if not tensor.dtype.is_floating_point or tensor.sum().isfinite():  # far faster than each entry
         return
     if not tensor.isfinite().all():
@@ -237,15 +232,10 @@ def _over_units(term: Callable[..., Tensor], A: Any, B: Any) -> Any:
     if not isinstance(A, Tensor):
         return _over_units(term, real("A", A), B).numpy()
     A, B = real("A", A), real("B", B, A.device)
-    if A.shape[-2:] != B.shape[-2:]:
-        raise ValueError(
-            f"B: matrices of shape {tuple(B.shape[-2:])}; must be those of A, {tuple(A.shape[-2:])}"
-        )
-    if any(a != b and 1 not in (a, b) for a, b in zip(A.shape[::-1], B.shape[::-1], strict=False)):
-        raise ValueError(
-            f"B: shape {tuple(B.shape)}; must be that of A, {tuple(A.shape)}, or "
-            "have 1 where it differs"
-        )
+    pairs = zip(A.shape[-3::-1], B.shape[-3::-1], strict=False)
+    if A.shape[-2:] != B.shape[-2:] or any(a != b and 1 not in (a, b) for a, b in pairs):
+        shapes = f"shape {tuple(B.shape)}; must be that of A, {tuple(A.shape)}"
+        raise ValueError(f"B: {shapes}, but for leading axes of length 1")
     return summed(term, A, *_size(A), unit(B))
 
 

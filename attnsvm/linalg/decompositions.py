@@ -25,9 +25,7 @@ def thin_svd(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         U, sigma, V = jacobi_svd(A.reshape(-1, *A.shape[-2:]))
         shape = A.shape[:-2]
         return U.view(*shape, *U.shape[1:]), sigma.view(*shape, -1), V.view(*shape, *V.shape[1:])
-    finite = A.isfinite().all(-1).all(-1)[..., None]
-    U, sigma, Vh = torch.linalg.svd(torch.where(finite[..., None], A, 0.0), full_matrices=False)
-    return U, torch.where(finite, sigma, torch.nan), Vh.mT
+    return _lapack_svd(A, full=False)
 
 
 def singular_values(A: Tensor) -> Tensor:
@@ -39,6 +37,12 @@ def singular_values(A: Tensor) -> Tensor:
     return torch.where(finite, sigma, torch.nan)
 
 
+def _lapack_svd(A: Tensor, full: bool) -> tuple[Tensor, Tensor, Tensor]:
+    finite = A.isfinite().all(-1).all(-1)[..., None]
+    U, sigma, Vh = torch.linalg.svd(torch.where(finite[..., None], A, 0.0), full)
+    return U, torch.where(finite, sigma, torch.nan), Vh.mT
+
+
 def _is_small(A: Tensor) -> bool:
     small = A.is_cpu and A.dtype == torch.float64 and min(A.shape[-2:]) <= JACOBI
     return small and not A.requires_grad
@@ -46,9 +50,8 @@ def _is_small(A: Tensor) -> bool:
 
 def full_svd(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return U (p, p), sigma (r, 1), V (q, q) of A = U diag(sigma) V^T; NaN if it is not finite."""
-    finite = A.isfinite().all(2, keepdim=True).all(1, keepdim=True)
-    U, sigma, Vh = torch.linalg.svd(torch.where(finite, A, 0.0))
-    return U, torch.where(finite, sigma[..., None], torch.nan), Vh.mT
+    U, sigma, V = _lapack_svd(A, full=True)
+    return U, sigma[..., None], V
 
 
 def cholesky(A: Tensor) -> Tensor:

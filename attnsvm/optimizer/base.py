@@ -5,7 +5,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, ClassVar, NamedTuple, dataclass_transform
 
 import numpy as np
@@ -46,6 +45,12 @@ class Optimizer(ABC):
     init_scale: float = OptimizerConfig.init_scale
     init_path: str | None = None
     init_angle: float = OptimizerConfig.init_angle
+
+    gradient = "log_domain"
+    """The kind of the last gradient, for `Ending.direction_error`."""
+
+    ridge = 0.0
+    """Weight of the ridge."""
 
     def __init_subclass__(cls, options: type | None = None, **others: Any) -> None:
         super().__init_subclass__(**others)
@@ -124,28 +129,25 @@ class Direction(NamedTuple):
     """A direction other than the gradient's, for compiled code.
 
     Its `code`, whether it turns with the gradient if both are rotated, a, b and c of each of Muon's
-    iterations, factors of K, and of Q or W, and the logarithm of the decay rate of Adam's mean of
-    squares.
+    iterations, factors of K, and of Q or W, and the decay rate of Adam's mean of squares.
     """
 
     code: int
     turns: bool = False
     polynomials: NDArray[np.float64] = np.empty((0, 3))
     factors: tuple[float, float] = (1.0, 1.0)
-    log_beta2: float = -math.inf
+    beta2: float = 0.0
 
 
 class Rule(NamedTuple):
     """The steps of an optimizer as compiled code takes them.
 
     They are along the gradient, divided by its norm if `normalised`, or along its `direction`. The
-    momentum has its decay rate `beta` (0: none), the logarithm of beta, and whether steps are along
-    gradient + beta momentum.
+    momentum has its decay rate `beta` (0: none), and steps may be along gradient + beta momentum.
     """
 
     normalised: bool = False
     beta: float = 0.0
-    log_beta: float = -math.inf
     nesterov: bool = False
     direction: Direction | None = None
 
@@ -192,7 +194,7 @@ def remember(G: LaneArray, M: LaneArray, scale_M: LaneArray, scale: Any, rule: R
 
     G is overwritten by the momentum, whose log-scale is returned.
     """
-    older = scale_M[0] + rule.log_beta
+    older = scale_M[0] + np.log(rule.beta)
     scale_M[0] = maximum(older, scale)
     common = finite(scale_M[0])
     old, new, beta = exp(older - common), exp(scale - common), fill(rule.beta)
@@ -305,22 +307,18 @@ class FirstOrder(Optimizer, options=FirstOrderConfig):
         return np.stack([etas, etas * self.weight_decay if self.weight_decay else none, none], 1)
 
     def weights(self, n: int) -> Iterator[NDArray[np.float64]]:
-        """Return the weights (n,), of mean one, of the samples in the gradient of each step.
+        """Yield the weights (n,), of mean one, of the samples in the gradient of each step.
 
         ConfigError if there are fewer samples than a batch has.
         """
         size = self.batch or n
         if size > n:
             raise ConfigError(f"optimizer.batch={size}: must be <= n={n}, the number of samples")
-        return chain.from_iterable(self._passes(n, size))
-
-    def _passes(self, n: int, size: int) -> Iterator[NDArray[np.float64]]:
-        """Yield the weights (steps, n) of the steps of a pass through the samples, or draw."""
         generator = torch.Generator().manual_seed(self.order_seed)
         drawn = self.order == "replacement"
         rows = np.arange(size if drawn else n) // size
         share = n / np.bincount(rows)[:, None]
-        while True:
+        while True:  # a pass through the samples, or a draw
             chosen = torch.arange(n)
             if drawn:
                 chosen = torch.randint(n, (size,), generator=generator)
@@ -328,7 +326,7 @@ class FirstOrder(Optimizer, options=FirstOrderConfig):
                 chosen = torch.randperm(n, generator=generator)
             counts = np.zeros((len(share), n))
             np.add.at(counts, (rows, chosen.numpy()), 1.0)
-            yield share * counts
+            yield from share * counts
 
     def grid(self) -> list[float]:
         """Return the steps at which a snapshot is taken, from 0 to `steps`."""

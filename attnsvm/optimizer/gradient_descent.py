@@ -26,7 +26,6 @@ from attnsvm.optimizer.base import (
     Velocity,
     broadcast,
     finite,
-    log_of,
     norm,
     remember,
 )
@@ -82,7 +81,7 @@ class Momentum(Descent, options=schema.MomentumConfig):
 
     def rule(self, risk: Risk) -> Rule:
         """Return steps along the momentum."""
-        return Rule(False, self.beta, log_of(self.beta), self.nesterov)
+        return Rule(False, self.beta, self.nesterov)
 
     def update(self, step: Step) -> Variables:
         """Return the variables after a heavy-ball step."""
@@ -138,8 +137,7 @@ class Adam(FirstOrder, options=schema.AdamConfig):
 
     def rule(self, risk: Risk) -> Rule:
         """Return steps along the quotient of the sums."""
-        direction = Direction(ADAM, log_beta2=log_of(self.beta2))
-        return Rule(False, self.beta1, log_of(self.beta1), direction=direction)
+        return Rule(beta=self.beta1, direction=Direction(ADAM, beta2=self.beta2))
 
     def update(self, step: Step) -> Variables:
         """Return the variables after an Adam step."""
@@ -159,13 +157,13 @@ class Adam(FirstOrder, options=schema.AdamConfig):
 
 
 @njit(inline="always")
-def adapt(G: LaneArray, memory: Any, scale: Any, rule: Rule, log_beta2: float, eps: float) -> Any:
+def adapt(G: LaneArray, memory: Any, scale: Any, rule: Rule, beta2: float, eps: float) -> Any:
     """Overwrite G e^scale by Adam's direction, compiled; return its log-scale.
 
     `memory` are the sums M <- beta1 M + G and S <- beta2 S + G^2, each with its log-scale.
     """
     M, scale_M, S, scale_S = memory
-    older, newer = scale_S[0] + log_beta2, scale + scale
+    older, newer = scale_S[0] + np.log(beta2), scale + scale
     scale_S[0] = maximum(older, newer)
     square = finite(scale_S[0])
     old, new, g, s = exp(older - square), exp(newer - square), G.flat, S.flat

@@ -39,6 +39,8 @@ class RegularizationPath(LinearHeadOptimizer, options=schema.RegularizationPathC
     implicit_bias = "frobenius"
     """The theorem on regularisation paths of arXiv 2308.16898."""
 
+    gradient = "sphere"
+
     def grid(self) -> list[float]:
         """Return 0, for the initial weights, and the radii."""
         return [0.0, *self.radii]

@@ -31,7 +31,6 @@ from attnsvm.optimizer.base import (
     Rule,
     Step,
     broadcast,
-    log_of,
     norm,
 )
 from attnsvm.parameterization import Variables
@@ -79,7 +78,7 @@ class Steepest(FirstOrder, options=schema.SteepestConfig):
         if code is None and not norm.is_hilbert:
             return None
         direction = None if code is None else Direction(code, norm.rotation_invariant)
-        return Rule(direction is None, self.beta, log_of(self.beta), self.nesterov, direction)
+        return Rule(direction is None, self.beta, self.nesterov, direction)
 
     def direction(self, M: Tensor) -> Tensor:
         """Return the step of size one along M; a vector counts as a matrix with one column."""
@@ -149,7 +148,7 @@ class Muon(Steepest, options=schema.MuonConfig):
         factors = (1.0, *self.factors(risk))
         polynomials = np.array(self.polynomials).reshape(-1, 3)
         direction = Direction(code, True, polynomials, (factors[-2], factors[-1]))
-        return Rule(False, self.beta, log_of(self.beta), self.nesterov, direction)
+        return Rule(False, self.beta, self.nesterov, direction)
 
     def direction(self, M: Tensor) -> Tensor:
         """Return X of the momentum M."""

@@ -147,8 +147,8 @@ def layer_problems(
     unseen_top = torch.where(depends & ~visible, last.amax(-1), 0.0)
     log_s = log_attention(log_s.masked_fill(~admitted[:, None], -torch.inf))
     snapshots = path.snapshots.movedim(1, 3).reshape(stack, S, d, d)
-    index = torch.cartesian_prod(torch.arange(B), torch.arange(L), torch.arange(H))
-    index = index.view(stack, 3).to(X.device)
+    indices = torch.cartesian_prod(torch.arange(B), torch.arange(L), torch.arange(H))
+    instance, layer, head = indices.view(stack, 3).to(X.device).unbind(1)
     problems = ProblemBatch(
         X=keys,
         Z=per_head(inputs).flatten(1, 2),
@@ -156,19 +156,19 @@ def layer_problems(
         mask=admitted,
         head=RowScores(),
         head_parameters={"v": scores.reshape(stack, n * T, d) * visible[..., None]},
-        seeds=batch.seeds[index[:, 0]],
+        seeds=batch.seeds[instance],
     )
-    factors = [None if V is None else V.reshape(stack, d, -1) for V in (path.K, path.Q)]
+    K, Q = (None if V is None else V.reshape(stack, d, -1) for V in (path.K, path.Q))
     trained = Trajectory(
         steps=path.steps,
         snapshots=snapshots,
-        loss=path.risk[index[:, 0]],
+        loss=path.risk[instance],
         softmax=log_s.exp(),
         log_softmax=log_s[:, -1],
         W=snapshots[:, -1].clone(),
-        K=factors[0],
-        Q=factors[1],
-        diverged=~finite[index[:, 0]],
+        K=K,
+        Q=Q,
+        diverged=~finite[instance],
         head_parameters=problems.head_parameters,
         direction_error=path.direction_error.reshape(stack),
         finite_optimum=torch.zeros(stack, dtype=torch.bool, device=X.device),
@@ -176,15 +176,15 @@ def layer_problems(
     return LayerProblems(
         problems,
         trained,
-        layer=index[:, 1],
-        head=index[:, 2],
+        layer=layer,
+        head=head,
         visible=visible,
         positions_seen=per_head(seen[:, :-1]).sum(-1).to(X.dtype).mean(-1),
         log_adjoint=log_adjoint,
         reached=reached,
         unseen_softmax=unseen_top.amin(-1).exp(),
         unseen_gradient=torch.stack(shares, 1).flatten(),
-        network={name: array[index[:, 0]] for name, array in path.trained.items()},
+        network={name: array[instance] for name, array in path.trained.items()},
         selected_since=_since(path.steps, log_s.argmax(-1)),
     )
 

@@ -1,5 +1,6 @@
 """A network during training: its risk, and the exact gradient in everything that is trained."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,22 +110,17 @@ class TrainedNetwork:
 
     # --- exact adjoints, compiled -----------------------------------------------------------------
 
-    def features(self) -> tuple[Tensor, Tensor] | None:
-        """Return projections of the head (B, 1, d, k) and their kinds; None if it has none."""
-        if not isinstance(head := self.batch.head, Projections):
-            return None
-        P, kinds = head.projections(self.batch.head_parameters)
-        return P[:, None], kinds
-
     def in_blocks(
-        self, weights: Weights, features: tuple[Tensor, Tensor] | None = None, m: int = 0
+        self, weights: Weights, head: Projections | None = None, m: int = 0
     ) -> tuple[Data, Sizes]:
         """Return what is given to the compiled code, with m columns of K, and its sizes.
 
-        Without `features` of the head the adjoints of the last rows are given.
+        Without the head the adjoints of the last rows are given.
         """
         (B, n, T, d), model, loss = self.X.shape, self.model, self.loss
-        F, kinds = features or (self.X.new_empty(B, 1, d, 0), self.X.new_empty(3, 0))
+        F, kinds = self.X.new_empty(B, d, 0), self.X.new_empty(3, 0)
+        if head:
+            F, kinds = head.projections(weights.head)
         allowed = admissible(T, model.causal, self.mask).expand(B, 1, n, T, T)[:, 0]
         bias = torch.zeros(B, n, T, T, dtype=torch.float64).masked_fill(~allowed, -torch.inf)
         matrices = (
@@ -139,13 +135,14 @@ class TrainedNetwork:
             self.X,
             bias,
             *matrices,
-            F[:, None],
+            F[:, None, None],
             kinds.expand(LANES, 3, -1),
             Y,
             -Y / Y[0].numel(),
         )
         lanes: Any = [blocks_of(V.cpu()) for V in arrays]
         lanes[6] = LaneArray(lanes[6].array[0])  # the kinds are those of every block
+        kept = math.sqrt(0.5)
         sizes = Sizes(
             n=n,
             T=T,
@@ -157,11 +154,13 @@ class TrainedNetwork:
             width=model.mlp,
             residual=model.residual,
             values=weights.V is not None,
+            kept=kept if model.residual else 0.0,
+            share=(kept if model.residual else 1.0) / math.sqrt(model.heads),
             rates=(1.0, float(m > 0), *others),
             readout=READOUTS.index(model.readout),
             loss=LOSS_CODES.get(type(loss), 0),
             target=getattr(loss, "target", 0.0),
-            with_adjoints=features is None,
+            with_adjoints=head is None,
         )
         return Data(*lanes), sizes
 

@@ -12,7 +12,7 @@ from attnsvm.config import ConfigError
 from attnsvm.config.combinations import ONE_LAYER
 from attnsvm.config.instantiate import named
 from attnsvm.data.problem import ProblemBatch
-from attnsvm.head import Linear, Relu
+from attnsvm.head import Linear, Projections, Relu
 from attnsvm.linalg import own_settings
 from attnsvm.linalg.simd.arithmetic import LANES
 from attnsvm.linalg.simd.array import LaneArray
@@ -153,7 +153,7 @@ def train_layers(
 def compilable(net: TrainedNetwork, optimizer: NormalizedGD) -> bool:
     """Return whether the compiled loop applies; it takes steps on the processor."""
     return (
-        net.features() is not None
+        isinstance(net.batch.head, Projections)
         and (not net.model.trains("head") or type(net.batch.head) in PROJECTING)
         and type(net.loss) in LOSS_CODES
         and type(net.rule) in (W, KQ)
@@ -223,8 +223,9 @@ class _NetworkSteps(BlockSteps):
 
     def __init__(self, net: TrainedNetwork, start: Variables, recorder: _Recorder) -> None:
         self.net, self.recorder, self.n = net, recorder, net.batch.n
+        assert isinstance(net.batch.head, Projections)  # as checked in `compilable`
         m = start[0].shape[-1] * (len(start) - 1)
-        self.data, self.sizes = net.in_blocks(net.drawn, net.features(), m)
+        self.data, self.sizes = net.in_blocks(net.drawn, net.batch.head, m)
         self.blocks, self.others = len(self.data.X), net.drawn.others(net.model)
         self.attention = [blocks_of(V.cpu()) for V in start]
         others = (getattr(self.data, name, self.data.F) for name in self.others)

@@ -19,20 +19,10 @@ LANES = 8
 
 
 class Lanes(types.Type):  # type: ignore[misc]
-    """Numba's type of eight float64 lanes."""
-
-    def __init__(self) -> None:
-        super().__init__(name="Lanes8")
+    """Numba's type of eight float64 numbers, or of eight truth values, one in each lane."""
 
 
-class Mask(types.Type):  # type: ignore[misc]
-    """Numba's type of eight truth values, one for each lane."""
-
-    def __init__(self) -> None:
-        super().__init__(name="Mask8")
-
-
-LANES_TYPE, MASK_TYPE = Lanes(), Mask()
+LANES_TYPE, MASK_TYPE = Lanes("Lanes8"), Lanes("Mask8")
 VECTOR = ir.VectorType(ir.DoubleType(), LANES)
 INTEGERS = ir.VectorType(ir.IntType(64), LANES)
 BITS = ir.VectorType(ir.IntType(1), LANES)
@@ -41,16 +31,10 @@ BITS = ir.VectorType(ir.IntType(1), LANES)
 @register_default(Lanes)
 class _LanesModel(models.PrimitiveModel):  # type: ignore[misc]
     def __init__(self, manager: Any, kind: Any) -> None:
-        super().__init__(manager, kind, VECTOR)
+        super().__init__(manager, kind, BITS if kind == MASK_TYPE else VECTOR)
 
 
-@register_default(Mask)
-class _MaskModel(models.PrimitiveModel):  # type: ignore[misc]
-    def __init__(self, manager: Any, kind: Any) -> None:
-        super().__init__(manager, kind, BITS)
-
-
-@lower_cast(types.Number, Lanes)
+@lower_cast(types.Number, LANES_TYPE)
 def _splat(context: Any, builder: Any, source: Any, target: Any, value: Any) -> Any:
     """Build eight lanes that hold one number."""
     number, empty = context.cast(builder, value, source, types.float64), VECTOR(ir.Undefined)
@@ -73,7 +57,7 @@ def operation(*kinds: Any, result: Any = LANES_TYPE, symbol: Any = None) -> Call
             key = name
 
             def generic(self, args: Any, kws: Any) -> Any:
-                of_lanes = [isinstance(a, Lanes | Mask) for a in args]
+                of_lanes = [isinstance(a, Lanes) for a in args]
                 if len(args) != len(kinds) or not (symbol is None or any(of_lanes)):
                     return None
                 for a, kind in zip(args, kinds, strict=True):

@@ -53,7 +53,7 @@ def replaced(
     if direction is None:
         return (remember(G, M, scale_M, scale, rule) if rule.beta > 0 else scale), 0.0
     if direction.code == ADAM:
-        scale = adapt(G, memory, scale, rule, direction.log_beta2, eps)
+        scale = adapt(G, memory, scale, rule, direction.beta2, eps)
         return scale, direction.factors[which]
     if rule.beta > 0:
         scale = remember(G, M, scale_M, scale, rule)

@@ -221,16 +221,14 @@ def change_of_attention(
     for j in range(T):
         l_p, l_q = logits_p[j], logits_q[j]
         x = change[j] * exp(size[j] + apart)
-        both = (l_p > none) & (l_q > none)
-        gained, lost = (l_p > none) & (l_q == none), (l_p == none) & (l_q > none)
+        both = (l_p > none) & (l_q > none)  # elsewhere one of s_p and s_q is 0
         # s_q (e^x - 1), which does not overflow: e^(l_q + x) is at most about sum e^logit of p
         up = -inverse_q * exp(l_q + x) * expm1(-x)
         rise = where(x > 0, up, s_q[j] * expm1(x))
-        rises += where(both, rise, 0) - where(lost, s_q[j], 0)
-        new += where(gained, s_p[j], 0)
+        rises += where(both, rise, -s_q[j])
+        new += where(both, 0, s_p[j])
         kept += where(both, s_p[j], 0)
-        alone = where(gained, s_p[j], where(lost, s_q[j], 0))
-        largest = maximum(where(both, abs(x), alone), largest)
+        largest = maximum(where(both, abs(x), s_p[j] + s_q[j]), largest)
         term = where(both, l_q + size[j] + apart, maximum(l_p, l_q))
         mean_size = maximum(term, mean_size)
     log_mass = log1p(rises) - where(new < 0.5, log1p(-new), logarithm(kept))

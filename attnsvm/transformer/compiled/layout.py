@@ -24,9 +24,9 @@ class Sizes(NamedTuple):
     """n, T, d, layers L, heads H, projections of the head k, columns of K and Q m (0: W).
 
     `width` is that of the MLPs (0: none). Whether there is a residual connection and whether values
-    are matrices; steps of W or K, Q, V, M1, M2 and F as shares of eta (0: not trained); codes of
-    readout and loss; the target of the squared loss; whether the adjoints of the last rows are
-    given.
+    are matrices; a layer gives `kept` times x and `share` times the sum of its heads; steps of W or
+    K, Q, V, M1, M2 and F as shares of eta (0: not trained); codes of readout and loss; target of
+    the squared loss; whether the adjoints of the last rows are given.
     """
 
     n: int
@@ -39,6 +39,8 @@ class Sizes(NamedTuple):
     width: int
     residual: bool
     values: bool
+    kept: float
+    share: float
     rates: tuple[float, ...]
     readout: int
     loss: int

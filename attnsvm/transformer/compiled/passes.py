@@ -55,8 +55,6 @@ def _mix(data: Data, work: Workspace, sizes: Sizes, layer: int, i: int, R: int) 
     """Write the first R rows of a sequence after attention: y = (x + sum_h V^T X^T s / sqrt(H))."""
     x, d = work.x[layer, i], sizes.d
     out = work.mixed[layer, i] if sizes.width > 0 else work.x[layer + 1, i]
-    kept = np.sqrt(0.5) if sizes.residual else 0.0
-    share = (np.sqrt(0.5) if sizes.residual else 1.0) / np.sqrt(sizes.H)
     for h in range(sizes.H):
         logits, s = work.logits[layer, h, i], work.s[layer, h, i]
         matmul(logits[:R], work.U[layer, h, i, :R], x.T)
@@ -71,8 +69,8 @@ def _mix(data: Data, work: Workspace, sizes: Sizes, layer: int, i: int, R: int) 
             matmul(mean, work.rows[:R], data.V[layer, h])
         for k in range(R):
             for j in range(d):
-                before = out[k, j] if h > 0 else kept * x[k, j]
-                out[k, j] = before + share * mean[k, j]
+                before = out[k, j] if h > 0 else sizes.kept * x[k, j]
+                out[k, j] = before + sizes.share * mean[k, j]
 
 
 @njit(inline="always")
@@ -153,7 +151,6 @@ def readout(data: Data, work: Workspace, sizes: Sizes) -> None:
 def backward(data: Data, work: Workspace, sizes: Sizes, W: LaneArray, layer: int) -> None:
     """Write P and, above the first layer, the adjoints of the layer's input."""
     R = queries(sizes, layer)
-    share = (np.sqrt(0.5) if sizes.residual else 1.0) / np.sqrt(sizes.H)
     for i in range(sizes.n):
         in_range = _share_exponent(work, sizes, layer, i, R)
         work.r_exponent[layer, i] = work.c[i]
@@ -164,7 +161,7 @@ def backward(data: Data, work: Workspace, sizes: Sizes, W: LaneArray, layer: int
                 matmul(g, work.g[i, :R], data.V[layer, h].T)
             for k in range(R):
                 for j in range(sizes.d):
-                    r[k, j] = share * g[k, j]
+                    r[k, j] = sizes.share * g[k, j]
         if any_lane(~in_range):
             _pull_back(work, sizes, layer, i, R)
         if any_lane(in_range):
@@ -222,7 +219,7 @@ def _pull_back_in_range(work: Workspace, sizes: Sizes, layer: int, i: int, R: in
     """Write P and the adjoints below of a sequence whose numbers have one exponent."""
     x, g, common = work.x[layer, i], work.g[i], work.c[i, 0]
     if layer > 0:
-        rescale(g.flat, np.sqrt(0.5) if sizes.residual else 0.0)
+        rescale(g.flat, sizes.kept)
     for h in range(sizes.H):
         s, r, q = work.s[layer, h, i, :R], work.r[layer, h, i, :R], work.q[h, :R]
         matmul(q, r, x.T)
@@ -270,7 +267,11 @@ def _pull_back(work: Workspace, sizes: Sizes, layer: int, i: int, R: int) -> Non
     for h in range(sizes.H):
         as_value, as_key = work.square[:R], work.q[h, :R]
         logits, inverse = work.logits[layer, h, i], work.inverse[layer, h, i]
-        _weigh_as_keys(as_value, as_key, work.q_exponent[h], logits, inverse, c, work.c_below[i])
+        for k in range(R):
+            for t in range(sizes.T):
+                common = work.c_below[i, t]
+                as_value[k, t] = inverse[k] * exp(logits[k, t] + c[k] - common)
+                as_key[k, t] *= exp(work.q_exponent[h, k, t] - common)
         add_matmul(g, as_value.T, work.r[layer, h, i, :R])
         add_matmul(g, as_key.T, work.U[layer, h, i, :R])
 
@@ -325,27 +326,9 @@ def _begin_below(work: Workspace, sizes: Sizes, layer: int, i: int, R: int) -> N
                 largest = maximum(work.logits[layer, h, i, k, t] + work.c[i, k], largest)
                 largest = maximum(work.q_exponent[h, k, t], largest)
         work.c_below[i, t] = largest
-        share = exp(c - largest) * np.sqrt(0.5) if sizes.residual else fill(0.0)
+        share = exp(c - largest) * sizes.kept if sizes.residual else fill(0.0)
         for j in range(sizes.d):
             work.g_below[i, t, j] = share * work.g[i, t, j]
-
-
-@subroutine
-def _weigh_as_keys(
-    as_value: LaneArray,
-    as_key: LaneArray,
-    exponent: LaneArray,
-    logits: LaneArray,
-    inverse: LaneArray,
-    c: LaneArray,
-    common: LaneArray,
-) -> None:
-    """Write the weights of the rows' adjoints as values, s, and as keys, q, less `common`."""
-    R, T = as_value.shape
-    for k in range(R):
-        for t in range(T):
-            as_value[k, t] = inverse[k] * exp(logits[k, t] + c[k] - common[t])
-            as_key[k, t] *= exp(exponent[k, t] - common[t])
 
 
 @subroutine
