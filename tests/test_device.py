@@ -8,8 +8,6 @@ import pytest
 import torch
 
 from attnsvm.config import ConfigError
-from attnsvm.experiment import stages_of
-from attnsvm.experiment.objects import check
 from attnsvm.experiment.stages import Stages
 from attnsvm.svm import solve_gen_svm, solve_rank_constrained, solve_svm
 from tests.config.test_config import composed
@@ -89,7 +87,8 @@ RUNS = (
 @pytest.mark.parametrize("typed", RUNS)
 def test_a_run_that_trains_there_has_the_record_of_the_cpu(typed):
     config = composed(typed)
-    here, there = (Stages(config, check(config), torch.device(name)) for name in ("cpu", GPU))
+    here, there = Stages(config), Stages(config)
+    there.device = torch.device(GPU)
     batch = here.draw(config.trials, config.seed)
     known = here.record_of(batch)
     with PretendedGpu():
@@ -123,6 +122,6 @@ def test_a_gpu_is_used_where_it_was_asked_for(name, has_gpu, in_job, device, mon
     config = composed(f"device={name} data.n=2 data.T=2 data.d=2 trials=1")
     if device is None:
         with pytest.raises(ConfigError, match=f"device={name}: no CUDA device is available"):
-            stages_of(config)
+            Stages(config)
     else:
-        assert stages_of(config).device.type == device
+        assert Stages(config).device.type == device

@@ -1,22 +1,15 @@
 """A run from its config to its record: its objects, the stages in order, its tables."""
 
-import logging
 import math
-import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import torch
-
-from attnsvm.config import ConfigError, RunConfig
+from attnsvm.config import RunConfig
 from attnsvm.experiment.objects import RunObjects, check
-from attnsvm.linalg import CPU
 
 if TYPE_CHECKING:
     from attnsvm.experiment.stages import Stages
     from attnsvm.record.schema import RunRecord
-
-log = logging.getLogger(__name__)
 
 MAX_DRAWS_PER_TRIAL = 200
 """With selection.until_accepted: stop after this many drawn instances per requested one."""
@@ -37,7 +30,9 @@ def parts(config: RunConfig, size: int | None = None) -> Iterator["RunRecord"]:
     A part has at most `size` instances, by default those of `Stages.chunk_size`; the results do not
     depend on it.
     """
-    stages = stages_of(config)
+    from attnsvm.experiment.stages import Stages  # pandas, which `check` does not need
+
+    stages = Stages(config)
     if config.selection.until_accepted:
         yield from _until_accepted(stages, size)
     else:
@@ -45,32 +40,16 @@ def parts(config: RunConfig, size: int | None = None) -> Iterator["RunRecord"]:
             yield stages.record_of(batch)
 
 
-def stages_of(config: RunConfig) -> "Stages":
-    """Return the stages of a run; ConfigError as from `run`."""
-    from attnsvm.experiment.stages import Stages  # pandas, which `check` does not need
-
-    return Stages(config, check(config), _device(config.device))
-
-
-def _device(name: str) -> torch.device:
-    if name == "cpu" or (name == "auto" and "SLURM_STEP_GPUS" not in os.environ):
-        return CPU
-    if not torch.cuda.is_available():
-        raise ConfigError(f"device={name}: no CUDA device is available here; must be cpu")
-    log.info("device=cuda: torch trains one layer there; the CPU trains networks and does all else")
-    return torch.device("cuda")
-
-
 def _until_accepted(stages: "Stages", size: int | None) -> Iterator["RunRecord"]:
     """Yield records of successive seeds until `trials` instances are accepted."""
     config = stages.config
-    size = size or stages.chunk_size(stages.draw(1, config.seed))
+    size = size or stages.chunk_size()
     drawn = accepted = 0
     while accepted < config.trials and drawn < MAX_DRAWS_PER_TRIAL * config.trials:
         rate = accepted / drawn if drawn else 1.0
         missing = config.trials - accepted
         trials = min(math.ceil(1.1 * missing / max(rate, 0.1)), 4 * config.trials, size)
-        part = stages.record_of(stages.draw(trials, config.seed + drawn))
+        part = stages.record_of(stages.instances(drawn, drawn + trials))
         yield part.first_accepted(missing)
         drawn += len(part.trials)
         accepted += int((part.trials["status"] == "ok").sum())

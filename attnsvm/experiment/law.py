@@ -45,14 +45,12 @@ def of_head(work: Work, norm: str, size: Tensor, lost: Tensor) -> None:
     `size` is norm(W), and `lost` says where it is unknown or zero.
     """
     batch, objects, selected = work.trained.batch, work.run.objects, work.selection.selected
-    head = work.solve("classifier", joint.max_margin_head, batch, selected)
-    work.keep("classifier", head)
+    head = work.keep("classifier", work.solve(joint.max_margin_head, batch, selected))
     gamma, rate = joint.head_margins(head), batch.head.rate
     predicted = joint.ratio_of_steps(objects.optimizer, objects.parameterization, rate)
     if predicted is None:
         law = partial(joint.law, batch, selected, joint.weights(gamma, size)[0], norm=norm)
-        arguments = joint.growing_ratio, head, rate, law
-        ratio = work.solve(f"{norm}_law_predicted_ratio", *arguments)
+        ratio = work.solve(joint.growing_ratio, head, rate, law)
     else:
         ratio = torch.full_like(size, predicted)
     ratios = {
@@ -100,8 +98,8 @@ def solved(work: Work, norm: str, name: str, gamma: Tensor, ratio: Tensor, mask:
     """Return the law of these offsets and ratios, NaN where it is not known; compare W with it."""
     name_of, (offsets, r) = f"{norm}_{name}", joint.weights(gamma, ratio)
     batch = dataclasses.replace(work.trained.batch, mask=mask)
-    law = work.solve(name_of, joint.law, batch, work.selection.selected, offsets, r, norm)
-    work.keep(name_of, law)
+    law = work.solve(joint.law, batch, work.selection.selected, offsets, r, norm)
+    law = work.keep(name_of, law)
     work.findings.arrays.update({f"{name_of}_offsets": offsets, f"{name_of}_ratio": r})
     work.distance(
         f"one_minus_corr_{name}", law.W.masked_fill(ratio.isnan()[:, None, None], math.nan)

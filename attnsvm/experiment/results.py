@@ -20,7 +20,7 @@ from attnsvm.config.words import rows
 from attnsvm.data.problem import ProblemBatch
 from attnsvm.loss import Loss
 from attnsvm.optimizer.base import broadcast
-from attnsvm.record.columns import TRIAL_COLUMNS, Column, key_columns
+from attnsvm.record.columns import Column
 from attnsvm.record.schema import trial_table
 from attnsvm.selection import TokenSelection, tied_optimal
 from attnsvm.training import STALLED, TrainingStatus
@@ -56,6 +56,14 @@ class Findings:
     def quantity(self, name: str, values: Tensor) -> None:
         """Add values (B, S) of a quantity over the steps; the column is its last value."""
         self.columns[name], self.curves[name] = values[:, -1], values
+
+    def take(self, index: Any) -> Findings:
+        """Return the curves and arrays of the instances at `index`."""
+        curves, arrays = (
+            {name: values[index] for name, values in part.items()}
+            for part in (self.curves, self.arrays)
+        )
+        return Findings({}, curves, arrays)
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +103,7 @@ class Trained:
     def take(self, index: Any) -> Trained:
         """Return the instances at `index`, with the arrays of their network."""
         key = {name: values[index] for name, values in self.key.items()}
-        network = Findings(arrays={n: array[index] for n, array in self.network.arrays.items()})
+        network = self.network.take(index)
         return Trained(self.drawn.take(index), self.path.take(index), key, network)
 
 
@@ -215,20 +223,17 @@ def tables(
     batch, key = trained.batch, trained.key
     words, reasons = zip(*status, strict=True)
     columns = {"status": words, "reason": reasons, **findings.columns, **key}
-    defaults = {column.name: column.default for column in (*TRIAL_COLUMNS, *further)}
     places = torch.arange(batch.B)[index].tolist()
     for name, values in later.columns.items():
         known = dict(zip(places, plain(values), strict=True))
-        columns[name] = [known.get(k, defaults[name]) for k in range(batch.B)]
+        columns[name] = [known.get(k) for k in range(batch.B)]
     columns = {name: plain(values) for name, values in columns.items()}
     trials = trial_table(plain(batch.seeds), columns, further)
     named = {"X": batch.X, "Z": batch.Z, "mask": batch.mask, "seeds": batch.seeds, **key}
-    arrays, curves = (
-        {name: plain(V) for name, V in ({n: V[index] for n, V in first.items()} | second).items()}
-        for first, second in (
-            (named | findings.arrays, later.arrays),
-            (findings.curves, later.curves),
-        )
+    first = Findings({}, findings.curves, named | findings.arrays).take(index)
+    curves, arrays = (
+        {name: plain(values) for name, values in part.items()}
+        for part in (first.curves | later.curves, first.arrays | later.arrays)
     )
     rows = {"seed": arrays["seeds"], **{name: arrays[name] for name in key}}
     steps = plain(trained.path.steps) if curves else ()
@@ -237,12 +242,9 @@ def tables(
 
 def _history(rows: Mapping[str, Any], steps: Any, curves: Mapping[str, Any]) -> pd.DataFrame:
     """Return the curves in long format, by seed (layer, head), step and quantity."""
-    keys = {key: np.repeat(column, len(steps)) for key, column in rows.items()}
-    keys["step"] = np.tile(steps, len(rows["seed"]))
-    tables = [
-        pd.DataFrame({**keys, "quantity": name, "value": values.ravel()})
-        for name, values in (curves or {"": np.empty(0)}).items()
-    ]
-    types: dict[str, Any] = {**dict.fromkeys(rows, "int64"), "step": "float64", "quantity": "str"}
-    table = pd.concat(tables).astype(types)
-    return table.sort_values(key_columns(table), kind="stable", ignore_index=True)
+    key = {name: np.repeat(column, len(steps)) for name, column in rows.items()}
+    key["step"] = np.tile(np.asarray(steps, dtype=float), len(rows["seed"]))
+    wide = pd.DataFrame(key | {name: values.ravel() for name, values in curves.items()})
+    table = wide.melt([*key], var_name="quantity", value_name="value")
+    table = table.astype({"quantity": "str", "value": "float64"})
+    return table.sort_values([*rows], kind="stable", ignore_index=True)

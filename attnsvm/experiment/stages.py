@@ -7,15 +7,16 @@ tokens the SVM separates), and `batches` (instances are drawn from seeds, or com
 """
 
 import logging
+import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from attnsvm.config import RunConfig
+from attnsvm.config import ConfigError, RunConfig
 from attnsvm.config.identity import result_fields
 from attnsvm.config.probe import described_quantities
 from attnsvm.data import Seeded
@@ -23,9 +24,9 @@ from attnsvm.data.problem import ProblemBatch
 from attnsvm.display.pace import doing
 from attnsvm.experiment import results, svms
 from attnsvm.experiment.law import compare_with_law
-from attnsvm.experiment.objects import RunObjects
+from attnsvm.experiment.objects import check
 from attnsvm.experiment.results import OK, Findings, Trained, marked
-from attnsvm.experiment.svms import Work
+from attnsvm.experiment.svms import Svm, Work
 from attnsvm.linalg import CPU, own_settings
 from attnsvm.model import Transformer
 from attnsvm.nn.risk import Risk
@@ -41,13 +42,14 @@ log = logging.getLogger(__name__)
 
 
 class Stages:
-    """The stages of a run on one batch of instances, each timed.
+    """The stages of a run on one batch of instances, each timed; ConfigError as from `check`.
 
-    A subclass may take stored solutions in the place of those of the solver (`solve`).
+    A subclass may take stored solutions in the place of those of the solver (`known`).
     """
 
-    def __init__(self, config: RunConfig, objects: RunObjects, device: torch.device) -> None:
-        self.config, self.objects, self.device = config, objects, device
+    def __init__(self, config: RunConfig) -> None:
+        self.config, self.objects, self.device = config, check(config), _device(config.device)
+        self.seeded = isinstance(self.objects.data, Seeded)
         self.timings: dict[str, float] = {}
         self.reported = False
         self.further = further_columns(result_fields(config), described_quantities(config.probe))
@@ -66,24 +68,33 @@ class Stages:
 
     def batches(self, size: int | None) -> Iterator[ProblemBatch]:
         """Yield the instances of the config, at most `size` at a time."""
-        seeded = isinstance(self.objects.data, Seeded)
-        first, trials = self.config.seed, self.config.trials
-        whole = self.draw(1 if seeded else trials, first)
-        total = trials if seeded else whole.B
-        size = size or self.chunk_size(whole)
-        for start in range(0, total, size):
-            stop = min(start + size, total)
-            yield (
-                self.draw(stop - start, first + start) if seeded else whole.take(slice(start, stop))
-            )
+        size = size or self.chunk_size()
+        for start in range(0, self.total, size):
+            yield self.instances(start, min(start + size, self.total))
 
-    def chunk_size(self, batch: ProblemBatch) -> int:
-        """Return how many instances of the size of `batch` are processed at once."""
+    @cached_property
+    def whole(self) -> ProblemBatch:
+        """All instances; of those that are drawn from seeds the first one."""
+        return self.draw(1 if self.seeded else self.config.trials, self.config.seed)
+
+    @property
+    def total(self) -> int:
+        """The number of instances: fewer than `trials` if a file has fewer."""
+        return self.config.trials if self.seeded else self.whole.B
+
+    def instances(self, start: int, stop: int) -> ProblemBatch:
+        """Return the instances at start, ..., stop - 1."""
+        if self.seeded:
+            return self.draw(stop - start, self.config.seed + start)
+        return self.whole.take(slice(start, stop))
+
+    def chunk_size(self) -> int:
+        """Return how many instances are processed at once."""
         trained = self.config.selection.tokens != "optimal"
         snapshots = len(self.objects.optimizer.grid()) if trained else 0
         if isinstance(model := self.objects.model, Transformer):
-            return networks_at_once(batch, model, snapshots)
-        return chunk_size(batch, snapshots * (3 if self.objects.factors else 1))
+            return networks_at_once(self.whole, model, snapshots)
+        return chunk_size(self.whole, snapshots * (3 if self.objects.factors else 1))
 
     @own_settings()
     def draw(self, trials: int, seed: int) -> ProblemBatch:
@@ -189,12 +200,9 @@ class Stages:
                     columns[name] = aligned_gradient(trained.batch, start, self.objects.loss)
         return columns
 
-    def solve(
-        self, batch: ProblemBatch, key: Mapping[str, Tensor], name: str, compute: Callable[..., Any]
-    ) -> Any:
-        """Return the solutions of the SVM called `name` for the instances of `batch`."""
-        svm = self.config.svm
-        return compute(gap=svm.gap, rank_tolerance=svm.rank_tolerance)
+    def known(self, name: str, solution: Svm, trained: Trained) -> Svm:
+        """Return the solution of the SVM called `name` that is recorded: the solver's."""
+        return solution
 
     def measure(self, work: Work) -> None:
         """Add the quantities of the probes at every snapshot."""
@@ -216,6 +224,15 @@ class Stages:
             tables = results.tables(self.further, trained, *parts)
         timings, self.timings = self.timings, {}
         return RunRecord(*tables, timings)
+
+
+def _device(name: str) -> torch.device:
+    if name == "cpu" or (name == "auto" and "SLURM_STEP_GPUS" not in os.environ):
+        return CPU
+    if not torch.cuda.is_available():
+        raise ConfigError(f"device={name}: no CUDA device is available here; must be cpu")
+    log.info("device=cuda: torch trains one layer there; the CPU trains networks and does all else")
+    return torch.device("cuda")
 
 
 SELECTIONS: dict[str, Callable[[Stages, ProblemBatch], RunRecord]] = {

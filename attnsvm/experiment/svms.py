@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -77,17 +76,22 @@ class Work:
     solutions: dict[str, Svm] = field(default_factory=dict)
     finite: dict[str, Svm] = field(default_factory=dict)
 
-    def solve(self, name: str, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        """Return the solution of the SVM called `name`: that of a method of `svm`."""
-        compute = partial(method, *arguments, **options)
+    def solve(self, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        """Return the solution of an SVM by a method of `svm`."""
+        svm = self.run.config.svm
         with self.run.timed("svm", "solving"):
-            return self.run.solve(self.trained.batch, self.trained.key, name, compute)
+            return method(*arguments, **options, gap=svm.gap, rank_tolerance=svm.rank_tolerance)
 
-    def keep(self, name: str, solution: Svm, label: str | None = None) -> None:
-        """Record the arrays of an SVM; with a label, instances without a solution are excluded."""
+    def keep(self, name: str, solution: Svm, label: str | None = None) -> Svm:
+        """Record the arrays of the SVM called `name`, and return its solution.
+
+        With a label, instances without a solution are excluded.
+        """
+        solution = self.run.known(name, solution, self.trained)
         self.findings.arrays.update(arrays(name, solution))
         if label is not None:
             self.exclude(solution, label, SvmStatus.infeasible, SvmStatus.undecided)
+        return solution
 
     def exclude(self, solution: Svm, label: str, *statuses: SvmStatus) -> None:
         """Exclude the instances whose SVM has one of these statuses."""
@@ -116,10 +120,10 @@ def separate(work: Work, selected: Tensor) -> None:
     tokens, options = (batch.X, batch.Z, selected), {"mask": batch.mask}
     for norm in run.config.svm.norms:
         if norm == "nuclear" and m < batch.d:
-            solution = work.solve(norm, svm.solve_rank_constrained, *tokens, m, **options)
+            solution = work.solve(svm.solve_rank_constrained, *tokens, m, **options)
         else:
-            solution = work.solve(norm, svm.solve_svm, *tokens, norm, **options)
-        work.keep(norm, solution, f"{norm} SVM: ")
+            solution = work.solve(svm.solve_svm, *tokens, norm, **options)
+        solution = work.keep(norm, solution, f"{norm} SVM: ")
         work.exclude(solution, "", SvmStatus.unconstrained)
         work.solutions[norm] = solution
         columns_of.update(columns(norm, solution))
@@ -165,11 +169,9 @@ def gen_svm(work: Work, sets: Tensor, log_softmax: Tensor, mask: Tensor) -> None
     batch, W = work.trained.batch, work.trained.path.snapshots
     work.findings.arrays.update(attended=sets, log_softmax=log_softmax)
     for norm in work.run.config.svm.norms:
-        arguments = batch.X, batch.Z, sets, log_softmax, norm, mask
-        fin, mm = work.solve(f"{norm}_fin", svm.solve_gen_svm, *arguments)
-        work.finite[norm], work.solutions[norm] = fin, mm
-        work.keep(f"{norm}_fin", fin, f"{norm} W_fin: ")
-        work.keep(norm, mm, f"{norm} W_mm: ")
+        fin, mm = work.solve(svm.solve_gen_svm, batch.X, batch.Z, sets, log_softmax, norm, mask)
+        fin = work.finite[norm] = work.keep(f"{norm}_fin", fin, f"{norm} W_fin: ")
+        mm = work.solutions[norm] = work.keep(norm, mm, f"{norm} W_mm: ")
         pair = fin.W[:, None], mm.W[:, None]
         work.distance(f"one_minus_corr_{norm}", mm.W)
         work.distance(svmeq_name(norm), svmeq(W, *pair))
@@ -190,12 +192,12 @@ def attended(work: Work) -> None:
     batch, path, sets = work.trained.batch, work.trained.path, work.selection.attended
     tokens = batch.X, batch.Z, work.selection.selected
     gen_svm(work, sets, path.log_softmax, batch.mask)
-    single = work.solve("one_token", svm.solve_svm, *tokens, mask=batch.mask)
-    work.keep("one_token", single, "one-token SVM: ")
+    single = work.solve(svm.solve_svm, *tokens, mask=batch.mask)
+    single = work.keep("one_token", single, "one-token SVM: ")
     work.distance("one_minus_corr_1token", single.W)
     problem, C = svm.attained(*tokens, sets, path.log_softmax, batch.mask)
     for norm in work.run.config.svm.norms:
-        bound = work.solve(f"{norm}_attained", svm.solve, problem, norm, batch.T)
+        bound = work.solve(svm.solve, problem, norm, batch.T)
         known = bound.having(SvmStatus.solved)
         gap = 1 - C * bound.lower_bound / norm_of(norm).value(path.W)
         work.findings.columns[f"{norm}_margin_gap"] = gap.masked_fill(~known, torch.nan)
@@ -214,7 +216,7 @@ def components(work: Work) -> None:
     batch, W = work.trained.batch, work.trained.path.snapshots
     inside, first = label_components(batch)
     sets, risk = inside & first, RiskInside(batch, inside, work.run.objects.loss)
-    logs = work.solve("log_softmax", lambda **_: risk.least())
+    logs = work.solve(lambda **_: risk.least())
     logs = (logs - logs.gather(2, sets.int().argmax(2, keepdim=True))).where(sets, 0.0)
     gen_svm(work, sets, logs, first)
     W_fin = work.finite[work.run.config.svm.norms[0]].W.flatten(1)

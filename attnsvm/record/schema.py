@@ -71,7 +71,7 @@ class RunRecord:
 def trial_table(
     seeds: Any, columns: Mapping[str, Any], further: Iterable[Column] = ()
 ) -> pd.DataFrame:
-    """Return the table of instances `seeds`; columns that are not given hold their default.
+    """Return the table of instances `seeds`; cells that are missing hold the column's default.
 
     `further` are the columns of a run's other norms and of its probes; they come last.
     """
@@ -80,9 +80,9 @@ def trial_table(
         raise ValueError(f"unknown trial columns {sorted(unknown)}: must be among its columns")
     data: dict[str, Any] = {"seed": np.asarray(seeds, dtype="int64")}
     for column in schema:
-        values = columns.get(column.name)
-        values = [column.default] * len(data["seed"]) if values is None else list(values)
-        data[column.name] = pd.Series(values, dtype=column.dtype).array
+        values = columns.get(column.name, [None] * len(data["seed"]))
+        cells = [column.default if value is None else value for value in values]
+        data[column.name] = pd.Series(cells, dtype=column.dtype).array
     return pd.DataFrame(data)
 
 

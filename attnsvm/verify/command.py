@@ -9,6 +9,7 @@ import argparse
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -75,7 +76,7 @@ def _count(text: str) -> int:
 
 def _verified(directory: Path, instances: int | None) -> int:
     """Verify the runs in a folder, and print what is found; return the exit code."""
-    states, total, unread, skipped = record.states(directory), RunProof(0), 0, 0
+    states, total, left = record.states(directory), RunProof(0), Counter[str]()
     single = (directory / record.RUN_FILE).exists()
     finished = [name for name, state in states.items() if state.finished]
     folders = [(directory if single else directory / name).resolve() for name in finished]
@@ -83,25 +84,24 @@ def _verified(directory: Path, instances: int | None) -> int:
     proofs = _proofs(folders, instances, sizes)
     for name, state in each("run", [*states.items()]):
         proof = next(proofs) if state.finished else f"{state.state}: {state.reason}"
-        if isinstance(proof, str):
-            _print(f"{name}: {proof}")
-            skipped += state.state == "skipped"
-            unread += state.state != "skipped"
-            continue
         _print(f"{name}: {proof}")
+        if isinstance(proof, str):
+            left[state.state] += 1
+            continue
         if state.reason:
             _print(f"  {state.state}: {state.reason}; what differs may be due to that")
         for seed, reason in proof.differences:
             _print(f"  differs: {'' if seed is None else f'seed {seed}: '}{reason}")
         total += proof
-    if not (unread or total.differences):
+    skipped, failed = left.pop("skipped", 0), bool(left or total.differences)
+    if not failed:
         from attnsvm.sweeps.aggregate import read_sweep
         from attnsvm.sweeps.conclusion import result
 
         for line in result(read_sweep(directory)):
             _print(line)
     _print(f"in all: {total}{f', {skipped} skipped' if skipped else ''}")
-    return int(bool(unread or total.differences))
+    return int(failed)
 
 
 def _proofs(folders: Sequence[Path], instances: int | None, size: int) -> Iterator[RunProof | str]:

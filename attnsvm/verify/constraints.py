@@ -19,6 +19,7 @@ from attnsvm.verify.exact import (
     Array,
     Exact,
     Integers,
+    RejectedError,
     require,
     root,
     spread,
@@ -272,8 +273,7 @@ class ExactRows:
             lost = self.scales * distance
             if not (limits & ~held & (-missed <= lost)).any():
                 return distance, condition, bool(near.any())
-        require(False, "rows that are met up to rounding depend on each other")
-        return math.inf, math.inf, True
+        raise RejectedError("rows that are met up to rounding depend on each other")
 
     def _distance(self, held: Rows) -> tuple[float, float]:
         """Return the distance of W to where `held` rows are equalities, 1 / their singular value.

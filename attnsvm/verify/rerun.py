@@ -19,7 +19,9 @@ from torch import Generator, Tensor
 
 from attnsvm.data import Pretrained
 from attnsvm.data.problem import ProblemBatch
+from attnsvm.experiment.results import Trained
 from attnsvm.experiment.stages import Stages
+from attnsvm.experiment.svms import Svm
 from attnsvm.model import Transformer
 from attnsvm.record.columns import key_columns
 from attnsvm.record.schema import RunRecord
@@ -69,27 +71,14 @@ class Rerun(Stages):
 
     stored: Mapping[str, Array] = {}
 
-    def solve(
-        self, batch: ProblemBatch, key: Mapping[str, Tensor], name: str, compute: Callable[..., Any]
-    ) -> Any:
-        """Return the solutions of the SVM called `name`: as stored, of the same status."""
-        solution = super().solve(batch, key, name, compute)
-        if isinstance(solution, tuple):
-            names = name, name.removesuffix("_fin")
-            return tuple(
-                self._stored(batch, key, *part) for part in zip(names, solution, strict=True)
-            )
-        return self._stored(batch, key, name, solution)
-
-    def _stored(
-        self, batch: ProblemBatch, key: Mapping[str, Tensor], name: str, solution: Any
-    ) -> Any:
+    def known(self, name: str, solution: Svm, trained: Trained) -> Svm:
+        """Return the solution of the SVM called `name`: as stored, of the same status."""
         if f"{name}_W" not in self.stored:
             return solution
-        rows = places(self.stored, {"seed": batch.seeds, **key})
+        rows = places(self.stored, {"seed": trained.batch.seeds, **trained.key})
         same = self.stored[f"{name}_status"][rows] == [status.value for status in solution.statuses]
         known = torch.tensor(same & (rows >= 0))
-        fields = {}
+        fields: dict[str, Any] = {}
         for of in ("W", "objective", "lower_bound"):
             value = getattr(solution, of)
             stored = torch.from_numpy(self.stored[f"{name}_{of}"][rows]).to(value)
@@ -146,10 +135,8 @@ def sheet(record: RunRecord) -> dict[Name, Array]:
     for name, array in solutions.items():
         values["arrays", name] = filled = array[rows]
         filled[~recorded] = np.zeros((), array.dtype)
-    index, history = pd.MultiIndex.from_frame(trials[key]), record.history
-    at = index.get_indexer(pd.MultiIndex.from_frame(history[key]))
-    table = history.assign(row=at).pivot(index="row", columns=["quantity", "step"], values="value")
-    table = table.reindex(range(N)).sort_index(axis=1)
+    table = record.history.pivot(index=key, columns=["quantity", "step"], values="value")
+    table = table.reindex(trials.set_index(key).index).sort_index(axis=1)
     for name in table.columns.unique("quantity"):
         values["history", str(name)] = table[name].to_numpy()
         values["steps", str(name)] = np.tile(table[name].columns, (N, 1))
@@ -198,7 +185,7 @@ def compare(
     nor those that an `older` record lacks. `elsewhere` is whether the record may be of a machine
     that draws other last bits.
     """
-    differences, undecided, size = dict[int, list[str]](), set[int](), SIZE
+    outcome, size = dict[int, list[str]](), SIZE
     layered = isinstance(rerun.objects.model, Transformer)
     for runs, factor in ROUNDS:
         rerun.stored = stated.solutions
@@ -211,14 +198,12 @@ def compare(
             values = {name: cells for name, cells in values.items() if name in claims}
         seeds = record.trials["seed"].to_numpy()
         if reason := difference_in_form(claims, values):
-            differences |= {seed: [reason] for seed in seeds.tolist()}
-            break
+            return outcome | {seed: [reason] for seed in seeds.tolist()}
         if elsewhere and not runs:
             error = _error_of_draw(record.trials, claims, values)
             pretrained = isinstance(rerun.objects.data, Pretrained)
             if error > DRAW and pretrained and _turned(claims, values):
-                undecided.update(seeds.tolist())
-                break
+                return {seed: [] for seed in seeds.tolist()}
             size = 2 * error if 0 < error <= DRAW else SIZE
         tokens = layered or size > SIZE
         others = [
@@ -239,13 +224,12 @@ def compare(
         ]
         amplified, last = _seeds(seeds, weights), runs == ROUNDS[-1][0]
         again = {seed for seed in reasons if not runs or (seed in amplified and not last)}
-        undecided |= vague - reasons.keys()
-        differences |= {seed: reasons[seed] for seed in reasons.keys() - again}
+        outcome |= {seed: reasons[seed] for seed in (vague | reasons.keys()) - again}
         if not again:
             break
         batch = batch.take(torch.isin(batch.seeds, torch.tensor([*again]).to(batch.seeds)))
         stated = stated.of_seeds([*again])
-    return {seed: list[str]() for seed in undecided} | differences
+    return outcome
 
 
 def _error_of_draw(

@@ -18,9 +18,8 @@ from attnsvm.config import ConfigError, RunConfig
 from attnsvm.config import data as schemas
 from attnsvm.config.identity import folder_name, named_files
 from attnsvm.config.version import CHANGED
-from attnsvm.data import Seeded
 from attnsvm.display.pace import each
-from attnsvm.experiment import MAX_DRAWS_PER_TRIAL, stages_of
+from attnsvm.experiment import MAX_DRAWS_PER_TRIAL
 from attnsvm.record.columns import key_columns
 from attnsvm.record.run import counts_of, identity, recorded_config
 from attnsvm.record.schema import RunRecord
@@ -154,37 +153,32 @@ def _reproduce(
     config = recorded_config(run)
     selection = dataclasses.replace(config.selection, until_accepted=False)
     try:
-        stages = stages_of(dataclasses.replace(config, device="auto", selection=selection))
-        seeded = isinstance(stages.objects.data, Seeded)
-        whole = stages.draw(1 if seeded else config.trials, config.seed)
+        rerun = Rerun(dataclasses.replace(config, device="auto", selection=selection))
+        size = max(1, rerun.chunk_size() // (1 + ROUNDS[1][0]))
     except (ConfigError, ImportError) as error:  # a package that is not installed
         proof.left_out = str(error)
         return
     n, seconds = proof.instances, sum(run["timings_s"].values())
-    if reason := _difference_in_rows(record, config, config.trials if seeded else whole.B):
+    if reason := _difference_in_rows(record, config, rerun.total):
         proof.refuse(reason)
         return
     if instances is None:
         instances = n if seconds <= LONG_S else max(1, int(n * LONG_S / seconds))
         proof.left_out = "--all runs all again" if instances < n else ""
-    rerun = Rerun(stages.config, stages.objects, stages.device)
-    count = min(instances, n)
-    first = config.seed + int(np.random.default_rng().integers(n - count + 1))
+    count, undecided = min(instances, n), 0
+    first = int(np.random.default_rng().integers(n - count + 1))
     elsewhere = (
         torch.backends.cpu.get_cpu_capability() not in VECTORS
         or run["hardware"]["machine"] != platform.machine()
         or isinstance(config.data, DECOMPOSED)
     )
     ends = tuple(end for k, ends in CHANGED.items() if k > run["numbers"] for end in ends)
-    size, undecided = max(1, stages.chunk_size(whole) // (1 + ROUNDS[1][0])), 0
     for start in each("part", range(first, first + count, size)):
         stop = min(start + size, first + count)
-        rows = slice(start - config.seed, stop - config.seed)
-        batch = stages.draw(stop - start, start) if seeded else whole.take(rows)
         outcome = compare(
             rerun,
-            batch,
-            record.of_seeds(range(start, stop)),
+            rerun.instances(start, stop),
+            record.of_seeds(range(config.seed + start, config.seed + stop)),
             free=lambda name: name in record.lacking or name.endswith(ends),
             older=bool(run["stale"]),
             elsewhere=elsewhere,

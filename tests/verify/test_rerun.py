@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from attnsvm.data import sample
-from attnsvm.experiment import stages_of
 from attnsvm.verify.rerun import DRAW, SIZE, Rerun, changed, compare, tolerance
 from tests.config.test_config import composed
 from tests.verify.kinds import SMALL, some_quick
@@ -23,9 +22,8 @@ class Case:
     """Two instances of a run that is run again, and their record."""
 
     def __init__(self, words: str) -> None:
-        stages = stages_of(composed(*SMALL, "trials=2", *words.split()))
-        self.rerun = Rerun(stages.config, stages.objects, stages.device)
-        self.batch = stages.draw(2, stages.config.seed)
+        self.rerun = Rerun(composed(*SMALL, "trials=2", *words.split()))
+        self.batch = self.rerun.instances(0, 2)
         self.layered = "transformer" in words
 
     def stated(self, change=lambda W: W, seed: int | None = None, size: float = SIZE):
