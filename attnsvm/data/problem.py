@@ -147,7 +147,9 @@ class ProblemBatch(Batched):
         check_array("Y", self.Y, (B, n), torch.float64)
         check_array("mask", self.mask, (B, n, T), torch.bool)
         check_array("seeds", self.seeds, (B,), torch.int64)
-        check_labels(self.Y)
+        wrong = self.Y[self.Y.abs() != 1]
+        if wrong.numel():
+            raise ConfigError(f"Y: label {wrong[0].item()}; must be -1 or +1")
         if not self.mask.any(-1).all():
             raise ConfigError("mask: every sample must have at least one admissible token")
         for name, value in self.head_parameters.items():
@@ -265,10 +267,3 @@ def given_parameters(drawn: Parameters, requested: Mapping[str, Any]) -> Paramet
         check_array(name, p, tuple(value.shape), torch.float64)
         parameters[name] = p
     return parameters
-
-
-def check_labels(Y: Tensor) -> None:
-    """Raise ConfigError unless all labels are -1 or +1."""
-    wrong = Y[Y.abs() != 1]
-    if wrong.numel():
-        raise ConfigError(f"Y: label {wrong[0].item()}; must be -1 or +1")

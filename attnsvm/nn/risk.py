@@ -102,10 +102,6 @@ def token_gradient(batch: ProblemBatch, q: Tensor) -> Tensor:
     return torch.bmm(q.view(B * n, 1, T), batch.X.view(B * n, T, d)).view(B, n, d)
 
 
-GRADIENTS = {"direct": direct, "log_domain": log_domain}
-"""The methods for the gradient, by name."""
-
-
 @dataclass(frozen=True, eq=False)
 class Gradient:
     """The gradient of each variable; that of variable j is `parts[j] * exp(log_scales[j])`.
@@ -176,7 +172,7 @@ class Risk:
             slope, exponent = slope * weights, exponent.masked_fill(weights == 0, -torch.inf)
         slopes = batch.head.token_slopes(batch.X, forward.attended, parameters)
         g = -(slope * batch.has_query).unsqueeze(-1) * slopes  # -x_it^T dL/do_i
-        q, scale = GRADIENTS[how](forward, g, exponent)
+        q, scale = (direct if how == "direct" else log_domain)(forward, g, exponent)
         of_logits = g, exponent, q, scale
         weight = q.new_full((), 2 * ridge)
         if ridge and how == "log_domain":

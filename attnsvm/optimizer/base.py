@@ -96,23 +96,18 @@ class LinearHeadOptimizer(Optimizer):
     NAME: ClassVar[str]
     """The optimizer's name in messages."""
 
-    KNOWN: ClassVar[str]
-    """What is known of the head, and of the loss, in messages."""
-
     ALLOWED, LOSSES = "DECREASING", "decreasing"
     """The attribute of losses that are allowed, and what they are in messages."""
 
     def check_head(self, head: Head) -> None:
         """Raise ConfigError unless the head is linear and not trained."""
         if type(head) not in (Linear, RowScores) or head.train:
-            raise ConfigError(
-                f"optimizer={self.NAME}: head must be linear with train=false: {self.KNOWN}"
-            )
+            raise ConfigError(f"optimizer={self.NAME}: head must be linear with train=false")
 
     def check_loss(self, loss: Loss) -> None:
         """Raise ConfigError unless the loss is allowed."""
         if not getattr(loss, self.ALLOWED):
-            raise ConfigError(f"optimizer={self.NAME}: loss must be {self.LOSSES}: {self.KNOWN}")
+            raise ConfigError(f"optimizer={self.NAME}: loss must be {self.LOSSES}")
 
 
 def norm(part: Tensor) -> Tensor:

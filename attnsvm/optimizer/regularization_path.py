@@ -34,7 +34,7 @@ class RegularizationPath(LinearHeadOptimizer, options=schema.RegularizationPathC
     iterations: int
     cone: float | None
 
-    NAME, KNOWN = "regularization_path", "its least risk is known"
+    NAME = "regularization_path"
 
     implicit_bias = "frobenius"
     """The theorem on regularisation paths of arXiv 2308.16898."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -195,10 +196,8 @@ class SnapshotRecorder(Recorder):
             **dict(factors),
         )
         # clones, else they keep those of all
-        self.last, self.log_softmax = (
-            tuple(V[-1].clone() for V in variables),
-            log_softmax[-1].clone(),
-        )
+        self.last = tuple(V[-1].clone() for V in variables)
+        self.log_softmax = log_softmax[-1].clone()
 
     def trajectory(self, how: str, ridge: float, threads: int) -> Trajectory:
         """Return the trajectory; `how` is the kind of gradient used.
@@ -207,13 +206,12 @@ class SnapshotRecorder(Recorder):
         """
         attention, seen = self.risk.attention(self.last), self.arrays
         K, Q = attention if len(attention) == 2 else (None, None)
-        ends = [torch.aminmax(V.flatten(1), dim=1) for V in (*self.last, seen["W"])]
-        finite = torch.stack([end for pair in ends for end in pair]).isfinite().all(0)
+        weights = (*self.last, seen["W"])
+        finite = torch.stack([V.isfinite().flatten(1).all(1) for V in weights]).all(0)
         W = seen["W"][:, -1].clone()
         error, optimum = ended(self.risk, self.last, W, how, ridge, threads)
-        dtype = torch.int64 if isinstance(self.grid[-1], int) else torch.float64
         return Trajectory(
-            steps=torch.tensor(self.grid, dtype=dtype),
+            steps=torch.from_numpy(np.array(self.grid)),  # int64, of a path float64
             snapshots=seen["W"],
             loss=seen["loss"],
             softmax=seen["softmax"],

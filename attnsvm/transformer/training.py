@@ -174,21 +174,18 @@ def networks_at_once(batch: ProblemBatch, model: Transformer, snapshots: int) ->
 
 def _checked(optimizer: Optimizer, batch: ProblemBatch, model: Transformer) -> NormalizedGD:
     """Return the optimizer if every layer and head can take its steps."""
+    if not isinstance(optimizer, NormalizedGD):
+        name = type(optimizer).__name__
+        raise ConfigError(f"optimizer={name}: must be normalized_gd, with model=transformer")
     settings: dict[str, Any] = {"head.train": batch.head.train}
     settings |= {f"optimizer.{name}": value for name, value in vars(optimizer).items()}
-    broken = {
-        f"{name}={settings[name]}": must
-        for name, (values, must) in ONE_LAYER.items()
-        if name in settings and settings[name] not in values
-    }
-    if model.trained != "attention" and settings.get("optimizer.gradient") == "direct":
-        broken["optimizer.gradient=direct"] = f"log_domain with model.trained={model.trained}"
-    if not isinstance(optimizer, NormalizedGD):
-        broken = {f"optimizer={type(optimizer).__name__}": "normalized_gd"}
-    elif not broken:
-        return optimizer
-    option, must = next(iter(broken.items()))
-    raise ConfigError(f"{option}: must be {must}, with model=transformer")
+    for name, (values, must) in ONE_LAYER.items():
+        if name in settings and settings[name] not in values:
+            raise ConfigError(f"{name}={settings[name]}: must be {must}, with model=transformer")
+    if model.trained != "attention" and optimizer.gradient == "direct":
+        must = f"log_domain with model.trained={model.trained}"
+        raise ConfigError(f"optimizer.gradient=direct: must be {must}")
+    return optimizer
 
 
 class _Recorder(Recorder):

@@ -14,6 +14,7 @@ from attnsvm.svm import solve_svm
 from attnsvm.theory import optimal_mixture
 from attnsvm.training import chunk_size, train, train_chunks
 from attnsvm.training.trajectory import TrainingStatus
+from tests.quick import quick_rows
 
 
 @pytest.fixture(scope="module")
@@ -135,19 +136,15 @@ def test_its_twin_has_none():
 
 @pytest.mark.parametrize(
     ("parameterization", "options", "early"),
-    [
+    quick_rows(
         ("w", {"optimizer": "gd", "lr": 1.0, "ridge": 0.05, "steps": 400}, 5),
         *(
-            pytest.param(
-                rule,
-                {"ridge": MACHINE_EPS, "gradient": gradient, "steps": 2000},
-                50,
-                marks=[pytest.mark.full] * (rule == "kq"),
-            )
+            (rule, {"ridge": MACHINE_EPS, "gradient": gradient, "steps": 2000}, 50)
             for rule in ("w", "kq")
             for gradient in ("log_domain", "direct")
         ),
-    ],
+        count=3,
+    ),
 )
 def test_a_ridge_makes_the_optimum_finite(batch, parameterization, options, early):
     """The published one at ||W|| = 90: grad L = -2 ridge W, far below the resolution of L."""

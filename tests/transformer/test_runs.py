@@ -108,4 +108,3 @@ def test_a_stalled_layer_is_told():
     direct = train_layers(batch, model, gradient="direct", **fields).direction_error
     assert exact.eq(0).all()
     assert direct.isnan().logical_or(direct > 1e-3).any()
-    assert torch.isfinite(exact).all()

@@ -32,7 +32,9 @@ def svd_columns(A: LaneArray, V: LaneArray, sigma: LaneArray) -> None:
     of columns underflow below 1e-154. A lane that has converged does not change any more.
     """
     q = len(A)
-    _identity(V)
+    V[:] = 0.0
+    for j in range(q):
+        V[j, j] = 1.0
     for _ in range(SWEEPS):
         turned = False
         for j in range(q - 1):
@@ -45,13 +47,6 @@ def svd_columns(A: LaneArray, V: LaneArray, sigma: LaneArray) -> None:
         size = sqrt(inner(column, column))
         sigma[j] = size
         rescale(column, where(size > 0, 1 / size, 0))
-
-
-@njit(inline="always")
-def _identity(V: LaneArray) -> None:
-    V[:] = 0.0
-    for j in range(len(V)):
-        V[j, j] = 1.0
 
 
 @njit(inline="always")

@@ -153,23 +153,20 @@ def _compare_pair(
     if may_swap:
         _replace_swapped(work, sizes, layer, i, p, q)
         if sizes.values:
-            _through_values(data.V[layer, 0], pair, exact, work.part[: d + 1], work.back.flat[:d])
+            _through_values(data.V[layer, 0], work)
     if sizes.residual:
         rescale(exact[:d], np.sqrt(0.5))
     normalize(exact)
     if sizes.width > 0:
-        a, b = work.hidden[layer, i, p], work.hidden[layer, i, q]
-        rise, added = work.part[: sizes.width], work.back.flat[:d]
-        _expand_difference(exact, a, b, data.M1[layer, 0], data.M2[layer, 0], rise, added)
+        _expand_difference(data, work, layer, i, p, q)
         normalize(exact)
 
 
 @subroutine
-def _through_values(
-    V: LaneArray, pair: LaneArray, exact: LaneArray, rest: LaneArray, moved: LaneArray
-) -> None:
+def _through_values(V: LaneArray, work: Workspace) -> None:
     """Turn the difference of x + m at `exact` into that of (I - V)^T x + V^T (x + m)."""
-    d = len(V)
+    d, pair, exact = len(V), work.pair, work.exact
+    rest, moved = work.part[: d + 1], work.back.flat[:d]
     matmul(moved, V.T, exact[:d])
     exact[:d] = moved
     for j in range(d):
@@ -200,21 +197,15 @@ def gather_away(
 
 
 @subroutine
-def change_of_attention(
-    change: LaneArray,
-    size: LaneArray,
-    apart: Any,
-    ours: Any,
-    theirs: Any,
-    factors: LaneArray,
-    exponents: LaneArray,
-) -> None:
+def _change_attention(work: Workspace, layer: int, h: int, i: int, p: int, q: int) -> None:
     """Write factors and exponents (T,) of s_pj - s_qj, from changes of logits.
 
-    The centred logits change from q to p by v_j e^(size_j + apart), v_j at `change`. Of the rows p,
-    `ours`, and q, `theirs`: centred logits (T,), attention (T,) and 1 / sum e^logit.
+    The centred logits change from q to p by change_j e^(size_j + apart).
     """
-    (logits_p, s_p, inverse_p), (logits_q, s_q, inverse_q) = ours, theirs
+    logits, s, inverse = work.logits[layer, h, i], work.s[layer, h, i], work.inverse[layer, h, i]
+    logits_p, s_p, inverse_p = logits[p], s[p], inverse[p]
+    logits_q, s_q, inverse_q = logits[q], s[q], inverse[q]
+    change, size, apart = work.square[0], work.size, work.pair[len(work.pair) - 1]
     none, T = -np.inf, len(change)
     rises, new, kept, mean = fill(0.0), fill(0.0), fill(0.0), fill(0.0)
     largest, mean_size = fill(0.0), fill(none)
@@ -253,7 +244,7 @@ def change_of_attention(
         first = change[j] * exp(e - scale) - mean * exp(mean_size - scale)
         value = where(both & small, inverse_q * first, value)
         exponent = where(both & small, l_q + scale, exponent)
-        factors[j], exponents[j] = value, where(value == 0, none, exponent)
+        work.part[j], work.exponents[j] = value, where(value == 0, none, exponent)
 
 
 @subroutine
@@ -262,14 +253,12 @@ def _add_attended(
 ) -> None:
     """Add the part of one head to o_p - o_q at `exact`; through its values if `values`."""
     (layer, i, p, q, h), T, d = which, sizes.T, sizes.d
-    logits, s, inverse = work.logits[layer, h, i], work.s[layer, h, i], work.inverse[layer, h, i]
     away, size, mean = work.away, work.size, work.back.flat[:d]
     gather_away(away, size, work, layer, i, work.top[layer, h, i, p])
-    change, factors, exponents = work.square[0], work.part[:T], work.exponents[:T]
+    factors, exponents = work.part[:T], work.exponents[:T]
     matmul(mean, W[layer, h], work.pair[:d])
-    matmul(change, away, mean)
-    ours, theirs = (logits[p], s[p], inverse[p]), (logits[q], s[q], inverse[q])
-    change_of_attention(change, size, work.pair[d], ours, theirs, factors, exponents)
+    matmul(work.square[0], away, mean)
+    _change_attention(work, layer, h, i, p, q)
     largest = fill(-np.inf)
     for t in range(T):
         largest = maximum(exponents[t] + size[t], largest)
@@ -305,25 +294,19 @@ def _replace_swapped(work: Workspace, sizes: Sizes, layer: int, i: int, p: int, 
     add_scaled(total, away[q], size[q], -1.0)
     rows = (p, away, size, 1.0), (q, of_q, size_of_q, -1.0)
     for row, x_away, sizes_away, sign in rows:
-        mean, logits = work.mean, work.logits[layer, 0, i, row]
-        inverse = work.inverse[layer, 0, i, row]
-        _mean_away(mean, x_away, sizes_away, logits, inverse, work.square[0])
-        add_scaled(total, mean, mean[d], sign)
+        logits, inverse = work.logits[layer, 0, i, row], work.inverse[layer, 0, i, row]
+        _mean_away(work, x_away, sizes_away, logits, inverse)
+        add_scaled(total, work.mean, work.mean[d], sign)
     for j in range(d + 1):
         exact[j] = where(swapped, total[j], exact[j])
 
 
 @subroutine
 def _mean_away(
-    mean: LaneArray,
-    away: LaneArray,
-    size: LaneArray,
-    logits: LaneArray,
-    inverse: Any,
-    weights: LaneArray,
+    work: Workspace, away: LaneArray, size: LaneArray, logits: LaneArray, inverse: Any
 ) -> None:
-    """Write a = sum_t s_t (x_t - x_top), (d,), of a row, and its exponent behind it."""
-    T, d = away.shape
+    """Write the mean sum_t s_t (x_t - x_top), (d,), of a row, and its exponent behind it."""
+    (T, d), mean, weights = away.shape, work.mean, work.square[0]
     largest = fill(-np.inf)
     for t in range(T):
         largest = maximum(logits[t] + size[t], largest)
@@ -334,27 +317,17 @@ def _mean_away(
 
 
 @subroutine
-def _expand_difference(
-    exact: LaneArray,
-    a: LaneArray,
-    b: LaneArray,
-    M1: LaneArray,
-    M2: LaneArray,
-    rise: LaneArray,
-    added: LaneArray,
-) -> None:
-    """Turn the difference of two rows before the MLP, with its exponent, into that after it.
-
-    `a` and `b` are the hidden units of the rows; `rise` and `added` are work arrays of as many
-    entries as hidden units and as the rows.
-    """
-    d = len(added)
+def _expand_difference(data: Data, work: Workspace, layer: int, i: int, p: int, q: int) -> None:
+    """Turn the difference of two rows before the MLP, with its exponent, into that after it."""
+    exact, d = work.exact, len(work.exact) - 1
+    a, b = work.hidden[layer, i, p], work.hidden[layer, i, q]
+    rise, added = work.part[: len(a)], work.back.flat[:d]
     grown = exp(-maximum(exact[d], NEAR_COPIES))
-    matmul(rise, M1.T, exact[:d])
+    matmul(rise, data.M1[layer, 0].T, exact[:d])
     for j in range(len(a)):
         crossed = where(exact[d] > NEAR_COPIES, (a[j] - b[j]) * grown, where(a[j] > 0, rise[j], 0))
         neither, both = (a[j] <= 0) & (b[j] <= 0), (a[j] > 0) & (b[j] > 0)
         rise[j] = where(both, rise[j], where(neither, 0, crossed))
-    matmul(added, M2.T, rise)
+    matmul(added, data.M2[layer, 0].T, rise)
     for j in range(d):
         exact[j] = (exact[j] + added[j]) * np.sqrt(0.5)

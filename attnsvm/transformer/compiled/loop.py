@@ -89,33 +89,27 @@ def _in_values(work: Workspace, sizes: Sizes, layer: int, R: int) -> None:
 
 
 @subroutine
-def _in_weights(work: Workspace, layer: int, h: int, R: int) -> None:
-    weighed, P = attending(work.back, R), attending(work.P[layer, h], R)
-    queried = attending(work.x[layer], R)
-    _weigh(weighed, P, _exponents_of(work.P_exponent[layer, h], R), queried)
-    matmul(work.dW[layer, h], weighed.T, queried)
-
-
-@subroutine
 def _differentiate(data: Data, work: Workspace, sizes: Sizes, W: LaneArray) -> None:
     """Write all gradients but the head's, from the adjoints g e^c of the last rows."""
     for layer in range(sizes.L - 1, -1, -1):
         R = queries(sizes, layer)
         if sizes.width > 0:
             hidden, active = work.hidden[layer], attending(work.active, R)
-            M1, M2, is_trained = data.M1[layer, 0], data.M2[layer, 0], sizes.rates[MLP] > 0
-            if is_trained:
+            if sizes.rates[MLP] > 0:
                 weighed = _weighed(work, R, hidden)
                 matmul(work.dM2[layer, 0], attending(hidden, R).T, weighed)
-            through_mlp(work.g, work.active, hidden, work.back, M1, M2, R)
-            if is_trained:
+            through_mlp(data, work, layer, R)
+            if sizes.rates[MLP] > 0:
                 _weigh(active, active, _exponents_of(work.c, R), active)
                 matmul(work.dM1[layer, 0], attending(work.mixed[layer], R).T, active)
         if sizes.rates[VALUES] > 0:
             _in_values(work, sizes, layer, R)
         backward(data, work, sizes, W, layer)
+        weighed, rows = attending(work.back, R), attending(work.x[layer], R)
         for h in range(sizes.H):
-            _in_weights(work, layer, h, R)
+            P, exponents = attending(work.P[layer, h], R), work.P_exponent[layer, h]
+            _weigh(weighed, P, _exponents_of(exponents, R), rows)
+            matmul(work.dW[layer, h], weighed.T, rows)
 
 
 # --- steps ----------------------------------------------------------------------------------------
@@ -200,9 +194,9 @@ def descend_layers(
             forward(here, work, sizes, W)
             if not sizes.with_adjoints:
                 readout(here, work, sizes)
-            if sizes.rates[HEAD] > 0 and not sizes.with_adjoints:
-                _weigh(work.w.rows, work.w.rows, work.w_exponent.flat, work.read.rows)
-                matmul(work.dF[0, 0], work.read.rows.T, work.w.rows)
+                if sizes.rates[HEAD] > 0:
+                    _weigh(work.w.rows, work.w.rows, work.w_exponent.flat, work.read.rows)
+                    matmul(work.dF[0, 0], work.read.rows.T, work.w.rows)
             _differentiate(here, work, sizes, W)
             if not sizes.with_adjoints:
                 _descend_all(here, work, sizes, of_block, etas[step])

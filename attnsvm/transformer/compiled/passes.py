@@ -41,8 +41,7 @@ def forward(data: Data, work: Workspace, sizes: Sizes, W: LaneArray) -> None:
         for i in range(sizes.n):
             _mix(data, work, sizes, layer, i, R)
         if sizes.width > 0:
-            hidden, M1, M2 = work.hidden[layer], data.M1[layer, 0], data.M2[layer, 0]
-            expand(above, work.mixed[layer], hidden, M1, M2, R)
+            _expand(data, work, layer, R)
         for i in range(sizes.n if layer < sizes.L - 1 else 0):
             near = find_near(above[i], work.heights, work.apart[layer + 1, i])
             work.copies[layer + 1, i] = near
@@ -93,22 +92,21 @@ def _attend(logits: LaneArray, s: LaneArray, bias: LaneArray) -> Any:
 
 
 @subroutine
-def expand(
-    out: LaneArray, y: LaneArray, hidden: LaneArray, M1: LaneArray, M2: LaneArray, R: int
-) -> None:
+def _expand(data: Data, work: Workspace, layer: int, R: int) -> None:
     """Write hidden units relu(M1^T y) and the rows (y + M2^T relu(M1^T y)) / sqrt(2)."""
-    out, y, hidden = attending(out, R), attending(y, R), attending(hidden, R)
-    matmul(hidden, y, M1)
+    out, y = attending(work.x[layer + 1], R), attending(work.mixed[layer], R)
+    hidden = attending(work.hidden[layer], R)
+    matmul(hidden, y, data.M1[layer, 0])
     rows, width = hidden.shape
     for k in range(rows):
         for j in range(width):
             hidden[k, j] = where(hidden[k, j] > 0, hidden[k, j], 0)
-    matmul(out, hidden, M2)
-    add_residual(out, y, out)
+    matmul(out, hidden, data.M2[layer, 0])
+    _add_residual(out, y, out)
 
 
 @njit(inline="always")
-def add_residual(out: LaneArray, y: LaneArray, added: LaneArray) -> None:
+def _add_residual(out: LaneArray, y: LaneArray, added: LaneArray) -> None:
     """Write (y + added) / sqrt(2)."""
     rows, d = out.shape
     for k in range(rows):
@@ -251,16 +249,10 @@ def _through_softmax(q: LaneArray, s: LaneArray, top: Any) -> None:
 @subroutine
 def _pull_back(work: Workspace, sizes: Sizes, layer: int, i: int, R: int) -> None:
     """Write P and the adjoints below of a sequence, each row with its own exponent."""
-    away, size, c, g = work.away, work.size, work.c[i], work.g_below[i]
+    c, g = work.c[i], work.g_below[i]
     for h in range(sizes.H):
-        logits, inverse = work.logits[layer, h, i], work.inverse[layer, h, i]
         for k in range(R):
-            top, r = work.top[layer, h, i, k], work.r[layer, h, i, k]
-            gather_away(away, size, work, layer, i, top)
-            row = logits[k], inverse[k], top, away, c[k]
-            P, q, exponent = work.other_P[h, k], work.q[h, k], work.q_exponent[h, k]
-            e = _pull_back_row(P, q, exponent, r, row, size, work.square[0])
-            work.other_exponent[h, k] = e
+            _pull_back_row(work, layer, h, i, k)
     if layer == 0:
         return
     _begin_below(work, sizes, layer, i, R)
@@ -277,21 +269,17 @@ def _pull_back(work: Workspace, sizes: Sizes, layer: int, i: int, R: int) -> Non
 
 
 @subroutine
-def _pull_back_row(
-    P: LaneArray,
-    q: LaneArray,
-    exponent: LaneArray,
-    r: LaneArray,
-    row: Any,
-    size: LaneArray,
-    rise: LaneArray,
-) -> Any:
-    """Write q and P of a row, with their exponents; return that of P.
+def _pull_back_row(work: Workspace, layer: int, h: int, i: int, k: int) -> None:
+    """Write q and P of a row, with their exponents.
 
     x_t - x_top = away e^size, and the score of t is above that of the top by rise e^size.
     """
-    (logits, inverse, top, away, c), T, none = row, len(size), -np.inf
-    matmul(rise, away, r)
+    logits, inverse = work.logits[layer, h, i, k], work.inverse[layer, h, i, k]
+    top, c, T, none = work.top[layer, h, i, k], work.c[i, k], len(work.size), -np.inf
+    away, size, rise = work.away, work.size, work.square[0]
+    q, exponent = work.q[h, k], work.q_exponent[h, k]
+    gather_away(away, size, work, layer, i, top)
+    matmul(rise, away, work.r[layer, h, i, k])
     log_mean, mean, largest = fill(none), fill(0.0), fill(none)
     for t in range(T):
         log_mean = maximum(log_mean, where(rise[t] == 0, none, logits[t] + size[t]))
@@ -309,8 +297,8 @@ def _pull_back_row(
         largest = maximum(largest, where(top == t, none, power + size[t]))
     for t in range(T):
         rise[t] = q[t] * exp(exponent[t] + size[t] - largest)
-    matmul(P, away.T, rise)
-    return largest
+    matmul(work.other_P[h, k], away.T, rise)
+    work.other_exponent[h, k] = largest
 
 
 @subroutine
@@ -332,22 +320,14 @@ def _begin_below(work: Workspace, sizes: Sizes, layer: int, i: int, R: int) -> N
 
 
 @subroutine
-def through_mlp(
-    g: LaneArray,
-    active: LaneArray,
-    hidden: LaneArray,
-    back: LaneArray,
-    M1: LaneArray,
-    M2: LaneArray,
-    R: int,
-) -> None:
+def through_mlp(data: Data, work: Workspace, layer: int, R: int) -> None:
     """Turn adjoints of the rows after the MLP into those before it; write those of hidden units."""
-    g, active, hidden = attending(g, R), attending(active, R), attending(hidden, R)
-    back = attending(back, R)
-    matmul(active, g, M2.T)
+    g, back = attending(work.g, R), attending(work.back, R)
+    active, hidden = attending(work.active, R), attending(work.hidden[layer], R)
+    matmul(active, g, data.M2[layer, 0].T)
     rows, width = active.shape
     for k in range(rows):
         for j in range(width):
             active[k, j] = where(hidden[k, j] > 0, active[k, j], 0)
-    matmul(back, active, M1.T)
-    add_residual(g, g, back)
+    matmul(back, active, data.M1[layer, 0].T)
+    _add_residual(g, g, back)
