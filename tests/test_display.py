@@ -14,11 +14,14 @@ def ax():
 
 
 @pytest.fixture(scope="module")
-def trained():
-    batch = attnsvm.sample("sphere", n=4, T=5, d=6, trials=7)
-    path = attnsvm.train(batch, steps=300)
+def stages():
+    """Batch, training, selection and SVMs, of which some have no solution."""
+    batch = attnsvm.sample("sphere", n=5, T=5, d=2, trials=6)
+    path = attnsvm.train(batch, parameterization="kq", steps=200)
     selection = attnsvm.select_tokens(batch, path)
-    return batch, path, attnsvm.solve_svm(batch.X, batch.Z, selection.selected)
+    solution = attnsvm.solve_svm(batch.X, batch.Z, selection.optimal)
+    assert 0 < solution.status.count("solved") < 6
+    return batch, path, selection, solution
 
 
 def drawn(ax, label):
@@ -51,20 +54,22 @@ def test_in_the_plane_the_paths_end_in_the_direction_of_W_z(ax):
     torch.testing.assert_close(unit(torch.as_tensor(np.array(ends))), expected)
 
 
-def test_weights_of_another_batch_are_refused(trained):
-    for wrong in (torch.eye(6), torch.zeros(7, 5, 5)):
+def test_weights_of_another_batch_are_refused(stages):
+    batch, path, _, solution = stages
+    for wrong in (torch.eye(2), torch.zeros(6, 5, 5)):
         with pytest.raises(attnsvm.ConfigError, match=r"W: shape .*; must be \(B, d, d\)"):
-            trained[0].plot(W=wrong)
+            batch.plot(W=wrong)
+    with pytest.raises(attnsvm.ConfigError, match="W_svm: shape"):
+        path.plot(solution.W[:2])
 
 
-def test_training_shows_the_attention_beside_the_selected_tokens(ax, trained):
-    _, path, _ = trained
+def test_training_shows_the_attention_beside_the_selected_tokens(ax, stages):
+    path = stages[1]
     path.plot(ax=ax)
-    thin, median = ax.lines[:-1], ax.lines[-1]
-    assert len(thin) == 7
+    *curves, median = [line.get_ydata() for line in ax.lines]
     others = np.sort(path.softmax.numpy(), -1)[..., :-1].sum(-1).max(-1)
-    assert np.array_equal(thin[3].get_ydata(), others[3])
-    assert np.array_equal(median.get_ydata(), np.median(others, axis=0))
+    assert np.array_equal(curves, others)
+    assert np.array_equal(median, np.median(others, axis=0))
 
 
 def test_a_saturated_instance_is_not_drawn_as_rounding_noise(ax):
@@ -72,41 +77,27 @@ def test_a_saturated_instance_is_not_drawn_as_rounding_noise(ax):
     assert max(line.get_ydata()[-1] for line in ax.lines) < 1e-17  # 1 - s would be 0 or 1e-16
 
 
-def test_training_beside_solutions_shows_the_correlation_and_counts_those_without(ax):
-    batch = attnsvm.sample("sphere", n=5, T=5, d=2, trials=6)
-    path = attnsvm.train(batch, steps=50)
-    solution = attnsvm.solve_svm(batch.X, batch.Z, attnsvm.optimal_tokens(batch)[0])
+def test_training_beside_solutions_shows_the_correlation_and_counts_those_without(ax, stages):
+    _, path, _, solution = stages
     solved = torch.tensor([status == "solved" for status in solution.status])
-    assert 0 < solved.sum() < 6
     path.plot(solution.W, ax=ax)
     *curves, median = ax.lines
     expected = attnsvm.one_minus_correlation(path.snapshots, solution.W[:, None])[solved]
     assert np.array_equal([line.get_ydata() for line in curves], expected)
     assert median.get_label() == f"median of {len(curves)}, {6 - len(curves)} without a value"
-    with pytest.raises(attnsvm.ConfigError, match="W_svm: shape"):
-        path.plot(solution.W[:2])
 
 
-def test_margins_are_those_of_the_solution(ax, trained):
-    batch, _, solution = trained
-    solution.plot(2, ax=ax)
+def test_margins_are_those_of_the_solution(ax, stages):
+    solution = stages[3]
+    k = solution.status.index("solved")
+    solution.plot(k, ax=ax)
     assert ax.get_title().startswith("solved, frobenius norm")
     names = [c.get_label() for c in ax.collections]
     drawn = np.concatenate([points(ax, name)[:, 1] for name in names])
-    margin = solution.problem.margins(solution.W)[2].numpy()
+    margin = solution.problem.margins(solution.W)[k].numpy()
     assert np.allclose(np.sort(drawn), np.sort(margin))
-    active = int(solution.support[2].sum())
-    assert f"active: margin one ({active})" in names
-    assert len(margin) == batch.n * (batch.T - 1)
-
-
-@pytest.fixture(scope="module")
-def stages():
-    batch = attnsvm.sample("sphere", n=5, T=5, d=2, trials=6)
-    path = attnsvm.train(batch, parameterization="kq", steps=200)
-    selection = attnsvm.select_tokens(batch, path)
-    solution = attnsvm.solve_svm(batch.X, batch.Z, selection.optimal)
-    return batch, path, selection, solution
+    assert f"active: margin one ({int(solution.support[k].sum())})" in names
+    assert len(margin) == 5 * 4
 
 
 def test_a_line_has_sizes_and_counts_but_no_array(stages):
@@ -117,7 +108,6 @@ def test_a_line_has_sizes_and_counts_but_no_array(stages):
     assert f"{ended.count('unsaturated')} unsaturated" in path
     assert f"saturated={int(stages[2].saturated.sum())}" in selection
     solved = stages[3].status.count("solved")
-    assert 0 < solved < 6
     assert f"{solved} solved" in solution
     assert f"{6 - solved} infeasible" in solution
     for stage in stages:  # a notebook shows the same as a table

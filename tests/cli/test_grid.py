@@ -151,8 +151,9 @@ def test_words_of_the_environment_become_values_of_the_fields_type(name, word, v
 
 
 def test_cells_that_cannot_be_refuse_the_sweep_or_are_skipped_counted_and_listed(tmp_path):
-    ranks = ("parameterization=kq", "parameterization.m=1,3", "data.d=2,3")
-    grid = ["-m", *SMALL[:3], "optimizer.steps=5", *ranks]
+    """A field may refer to another one of its cell."""
+    ranks = ("parameterization=kq", "parameterization.m=1,3", "data.d=2,3", "data.T=${data.d}")
+    grid = ["-m", *SMALL[:2], "optimizer.steps=5", *ranks]
     refused = ran(*grid, cwd=tmp_path, code=2).stderr
     assert (
         "parameterization.m=3: must be >= 1 and <= data.d=2; hydra.sweeper.invalid=skip" in refused
@@ -167,6 +168,7 @@ def test_cells_that_cannot_be_refuse_the_sweep_or_are_skipped_counted_and_listed
     assert status.endswith("4 runs: 3 done, 1 skipped\n")
     sweep = load(tmp_path / "multirun/latest")
     assert sweep.left_out[["run", "state"]].to_numpy().tolist() == [[cell, "skipped"]]
+    assert sweep.trials.groupby("data.d")["data.T"].unique().to_dict() == {2: [2], 3: [3]}
     assert cell in (tmp_path / "multirun/latest/report.html").read_text()
     none = ran("-m", "trials=0", "seed=1,2", grid[-1], cwd=tmp_path, code=2).stderr
     assert none.endswith("trials=0: must be a whole number >= 1\n")
@@ -202,11 +204,3 @@ def test_a_single_value_of_a_field_that_the_default_option_lacks_says_how_it_is_
     assert "head.lam=choice(VALUE), with hydra.sweeper.invalid=skip" in refused
     words = (*words, "head.lam=choice(1)", "hydra.sweeper.invalid=skip")
     assert "1 runs, 1 of them pending" in ran(*words, cwd=tmp_path).stdout
-
-
-@pytest.mark.full
-def test_a_sweep_runs_what_it_names(tmp_path):
-    words = ("trials=3", "optimizer.steps=5", "data.d=3", "data.T=${data.n}", "data.n=2,3")
-    ran("-m", *words, cwd=tmp_path)
-    runs = load(tmp_path / "multirun/latest").runs[["data.n", "data.T", "state"]]
-    assert runs.to_numpy().tolist() == [[2, 2, "done"], [3, 3, "done"]]

@@ -16,9 +16,9 @@ from attnsvm.cli import job, signals
 from attnsvm.cli.signals import SIGNALS
 from attnsvm.record import states
 from attnsvm.sweeps.status import main as status
-from tests.command import BIN, SMALL, begun, environment, until
+from tests.command import BIN, SMALL, begun, environment, ran, until
 from tests.faults import configs, finished, in_child, litter, owners, run_states, sweep
-from tests.quick import quick
+from tests.quick import quick, quick_rows
 
 LONG = ("optimizer.record_every=100000000", "data.n=2", "data.T=3", "data.d=3")
 JOBLIB = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
@@ -36,19 +36,22 @@ def stop(process, signum) -> None:
     assert process.wait(END_S) == 128 + signum
 
 
-def test_a_sweep_is_interrupted_on_record(tmp_path, capsys):
-    signum = signal.SIGUSR2
-    grid = ["-m", *LONG, "trials=1", "optimizer.steps=10,1000000000"]
-    folder = tmp_path / "multirun/latest"
-    driver = begun(*grid, cwd=tmp_path)
-    until(lambda: (folder / "sweep.json").exists() and run_states(folder) == ["done", "running"])
+@pytest.mark.parametrize(("signum", "cells"), quick_rows((signal.SIGUSR2, 1), (signal.SIGTERM, 3)))
+def test_a_sweep_is_interrupted_on_record_and_resumed(signum, cells, tmp_path, capsys):
+    """Also within a job of several cells."""
+    grid = ["-m", *LONG, "trials=1", f"hydra.sweeper.cells_per_job={cells}", "hydra.sweep.dir=it"]
+    folder, states = tmp_path / "it", ["done", "missing", "running"]
+    driver = begun(*grid, "optimizer.steps=10,1000000000,20", cwd=tmp_path)
+    until(lambda: (folder / "sweep.json").exists() and run_states(folder) == states)
     time.sleep(0.5)  # into the training
     stop(driver, signum)
     assert "run the same command again to resume" in (tmp_path / "driver.log").read_text()
     assert status([str(folder)]) == 1
     printed = capsys.readouterr().out
     assert f"Interrupted: {signum.name}" in printed
-    assert "2 runs: 1 done, 1 interrupted" in printed
+    assert "3 runs: 1 done, 1 interrupted, 1 missing" in printed
+    resumed = ran(*grid, "optimizer.steps=10,20", cwd=tmp_path)
+    assert "2 runs: 1 done, 1 missing" in resumed.stdout
 
 
 def alive(pids) -> bool:

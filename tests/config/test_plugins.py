@@ -14,7 +14,7 @@ from attnsvm.config.instantiate import named
 from attnsvm.config.run import ALL_GROUPS
 from attnsvm.config.sources import code_digest, helpers
 from tests.config.test_config import composed
-from tests.plugin import CONFIG, DECLARED, SCHEMA, installed, write_entry_points, write_package
+from tests.plugin import CONFIG, DECLARED, SCHEMA, write_entry_points, write_package
 
 
 @pytest.fixture(autouse=True)
@@ -35,8 +35,23 @@ def forgotten(monkeypatch):
 
 
 @pytest.fixture
-def cubic(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(installed(tmp_path))
+def write(tmp_path, monkeypatch):
+    """Return a function that writes the package, and its entry points, to the path of Python."""
+
+    def write(*points, **texts):
+        write_package(tmp_path, **texts)
+        if points:
+            write_entry_points(tmp_path, *points)
+        monkeypatch.syspath_prepend(tmp_path)
+        plugins.use_extensions([] if points else ["cubic_heads"])
+        return tmp_path
+
+    return write
+
+
+@pytest.fixture
+def cubic(write):
+    write(f"head: cubic = {SCHEMA}", declared="")
 
 
 def test_an_installed_option_is_one_of_its_group_whose_fields_are_checked(cubic):
@@ -57,34 +72,33 @@ def test_the_library_takes_it_by_name(cubic):
     assert attnsvm.train(batch, steps=20).W.isfinite().all()
 
 
-def test_code_helpers_and_data_of_a_plugin_are_part_of_its_runs_and_are_named(
-    tmp_path, monkeypatch
-):
-    monkeypatch.syspath_prepend(write_package(tmp_path))
-    folder = tmp_path / "cubic_heads"
+def test_code_helpers_and_data_of_a_plugin_are_part_of_its_runs_and_are_named(write):
+    place = write()
+    folder = place / "cubic_heads"
     (folder / "head.py").write_text("def f():\n    from more import g\n")
     (folder / ".#head.py").symlink_to("nobody@nowhere.1")  # an editor has locked it
     (folder / "folder.py").mkdir()
-    (tmp_path / "more").mkdir()
+    (place / "more").mkdir()
     for path in ("more/__init__.py", "more/deep.py", "last.py", "other.py", "cubic_heads/a.json"):
-        (tmp_path / path).write_text("import last, torch, attnsvm\n" if "init" in path else "")
+        (place / path).write_text("import last, torch, attnsvm\n" if "init" in path else "")
     config = composed("extensions=[cubic_heads]")
     assert extension_code(config)["cubic_heads"].endswith(" with last, more")
     before = signature(config)
     for path in ("other.py", "more/deep.py", "last.py", "cubic_heads/a.json", "cubic_heads/t.csv"):
-        (tmp_path / path).write_text("# changed")
+        (place / path).write_text("# changed")
         code_digest.cache_clear()
         assert (signature(config) == before) == (path == "other.py")
         before = signature(config)
 
 
-def test_a_field_of_numbers_may_be_one_of_some(tmp_path, monkeypatch):
+def test_a_field_may_be_one_of_some_numbers_but_none_that_no_record_holds(write):
     config = CONFIG.replace("Range(1, 9)", "OneOf((3, 5))").replace("Range,", "OneOf,")
-    monkeypatch.syspath_prepend(write_package(tmp_path, config=config))
-    words = "extensions=[cubic_heads]", "head=cubic"
-    assert composed(*words, "head.power=5").head.power == 5
-    with pytest.raises(ConfigError, match=r"head\.power=4: must be 3 \| 5"):
-        composed(*words, "head.power=4")
+    write(config=f"{config}    limits: list[float] = option([1.0], None, 'x')\n")
+    assert composed("head=cubic", "head.power=5").head.power == 5
+    refused = [("power", "4", r"3 \| 5"), *(("limits", x, "finite") for x in ("[1,-inf]", "[nan]"))]
+    for name, value, must in refused:
+        with pytest.raises(ConfigError, match=rf"head\.{name}=.*: must be {must}"):
+            composed("head=cubic", f"head.{name}={value}")
 
 
 PROBE = """
@@ -117,12 +131,11 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("message", BROKEN)
-def test_a_plugin_that_cannot_be_used_is_named_and_breaks_nothing(message, tmp_path, monkeypatch):
+def test_a_plugin_that_cannot_be_used_is_named_and_breaks_nothing(message, write):
     is_probe = BROKEN[message].startswith("{")
     config = PROBE.replace("{quantities}", BROKEN[message]) if is_probe else BROKEN[message]
     group = "probe" if is_probe else "head"
-    write_package(tmp_path, declared="", config=config)
-    monkeypatch.syspath_prepend(write_entry_points(tmp_path, f"{group}: cubic = {SCHEMA}"))
+    write(f"{group}: cubic = {SCHEMA}", declared="", config=config)
     assert "cubic" not in list(ALL_GROUPS[group])
     with pytest.raises(ConfigError) as caught:
         named(group, "cubic")
@@ -133,26 +146,16 @@ def test_a_plugin_that_cannot_be_used_is_named_and_breaks_nothing(message, tmp_p
 
 
 @pytest.mark.parametrize("base", ["FirstOrderConfig", "GDConfig"])
-def test_steps_must_not_depend_on_the_basis(base, tmp_path, monkeypatch):
+def test_steps_must_not_depend_on_the_basis(base, write):
     config = CONFIG.replace("import HeadConfig,", "import").replace("HeadConfig", base)
     config = f"from attnsvm.config.optimizer import {base}\n{config}"
-    write_package(tmp_path, declared="", config=config)
-    monkeypatch.syspath_prepend(write_entry_points(tmp_path, f"optimizer: sign = {SCHEMA}"))
+    write(f"optimizer: sign = {SCHEMA}", declared="", config=config)
     words = ["optimizer._target_=cubic_heads.head.Other", "extensions=[cubic_heads]"]
     for more in ([], words):
         composed("optimizer=sign", *more)
         known = base == "GDConfig" and not more
         with nullcontext() if known else pytest.raises(ConfigError, match="changes with"):
             composed("optimizer=sign", "data=sphere_in_span", *more)
-
-
-def test_a_number_that_no_record_holds_is_refused(tmp_path, monkeypatch):
-    write_package(tmp_path, config=f"{CONFIG}    limits: list[float] = option([1.0], None, 'x')\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    plugins.use_extensions(["cubic_heads"])
-    for value in ("[1,-inf]", "[nan]"):
-        with pytest.raises(ConfigError, match=r"head\.limits=.*: must be finite"):
-            composed("head=cubic", f"head.limits={value}")
 
 
 @pytest.mark.parametrize(
@@ -162,18 +165,15 @@ def test_a_number_that_no_record_holds_is_refused(tmp_path, monkeypatch):
         ("raise RuntimeError('no\\nno')\n", "cannot be imported (RuntimeError: no)"),
     ],
 )
-def test_a_declaration_of_another_form_is_refused(declared, message, tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(write_package(tmp_path, declared=declared))
+def test_a_declaration_of_another_form_is_refused(declared, message, write):
     with pytest.raises(ConfigError) as caught:
-        plugins.use_extensions(["cubic_heads"])
+        write(declared=declared)
     assert message in str(caught.value)
 
 
-def test_a_name_that_is_taken_is_refused(tmp_path, monkeypatch):
-    write_package(tmp_path, declared="")
-    write_entry_points(tmp_path, f"head: relu = {SCHEMA}", f"head: cubic = {SCHEMA}")
-    other = "head: cubic = other.config:Config"
-    monkeypatch.syspath_prepend(write_entry_points(tmp_path, other, dist="other"))
+def test_a_name_that_is_taken_is_refused(write):
+    place = write(f"head: relu = {SCHEMA}", f"head: cubic = {SCHEMA}", declared="")
+    write_entry_points(place, "head: cubic = other.config:Config", dist="other")
     message = GROUPS["head"].broken()
     assert "the name is one of attnsvm's own" in message["relu"]
     assert "has this name too; must be one package" in message["cubic"]
