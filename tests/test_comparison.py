@@ -1,29 +1,25 @@
-from fractions import Fraction
+import math
 
 import numpy as np
 import pytest
 import torch
 from scipy.optimize import linprog
 
-import attnsvm
-from attnsvm import correlation, margin_gap, one_minus_correlation, solve_svm, svmeq
+from attnsvm import correlation, margin_gap, one_minus_correlation, solve_gen_svm, solve_svm, svmeq
 from attnsvm.linalg import LARGE
 from attnsvm.svm import SvmStatus, single_token
 from attnsvm.theory import assumption_b1
 from attnsvm.theory.comparison import svmeq_factor, svmeq_least_squares
 from tests.kkt import normal
+from tests.svm.instances import spheres
 
 
 @pytest.mark.parametrize("exponent", range(-12, 0))
 def test_one_minus_correlation_keeps_its_digits(exponent):
-    """Against exact rational arithmetic; the plain difference has lost all digits below 1e-8."""
-    delta = 10.0**exponent
-    a, b = np.array([1.0, 0.0]), np.array([1.0, delta])
-    squared = 1 + Fraction(delta) ** 2
-    # 1 - 1/sqrt(1+t) = t / (sqrt(1+t) (1 + sqrt(1+t)))
-    root = float(squared) ** 0.5
-    exact = float(Fraction(delta) ** 2) / (root * (1 + root))
-    got = one_minus_correlation(a[None], b[None])
+    """1 - 1/sqrt(1+t) = t / (sqrt(1+t) (1 + sqrt(1+t))); the left side has no digit below 1e-8."""
+    t = 10.0 ** (2 * exponent)
+    exact = t / (math.sqrt(1 + t) * (1 + math.sqrt(1 + t)))
+    got = one_minus_correlation(np.array([[1.0, 0.0]]), np.array([[1.0, 10.0**exponent]]))
     assert got == pytest.approx(exact, rel=1e-3 if exponent < -11 else 1e-6)
 
 
@@ -62,14 +58,13 @@ def test_svmeq_recovers_a_planted_combination_and_its_ends():
 @pytest.mark.parametrize("shape", [(2, 3, 2), (2, 3, 3), (3, 3, 3), (2, 2, 5), (3, 3, 8)])
 def test_assumption_b1_against_linear_programming(shape):
     n, T, d = shape
-    batch = attnsvm.sample("sphere", n=n, T=T, d=d, trials=40)
-    problem = single_token(batch.X, batch.Z, attnsvm.optimal_tokens(batch)[0])
+    problem = single_token(*spheres(n, T, d, range(40)))
     verdicts = assumption_b1(problem)
     for D, Z, verdict in zip(problem.D.numpy(), problem.queries.numpy(), verdicts, strict=True):
         G = (D @ D.T) * (Z @ Z.T)
         answer = linprog(np.zeros(len(G)), A_eq=G, b_eq=np.ones(len(G)), method="highs")
         assert verdict == (answer.status == 0)
-    assert 0 < sum(verdicts) < batch.B  # both kinds were met
+    assert 0 < sum(verdicts) < 40  # both kinds were met
 
 
 def test_assumption_b1_of_a_zero_difference_fails_and_of_nothing_holds():
@@ -82,9 +77,8 @@ def test_assumption_b1_of_a_zero_difference_fails_and_of_nothing_holds():
 
 @pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
 def test_the_margin_gap_is_zero_at_the_svm_and_positive_elsewhere(norm):
-    batch = attnsvm.sample("sphere", n=4, T=5, d=8, trials=6)
-    selected = attnsvm.optimal_tokens(batch)[0]
-    solution = solve_svm(batch.X, batch.Z, selected, norm)
+    instances = spheres(4, 5, 8, range(6))
+    solution = solve_svm(*instances, norm)
     assert (margin_gap(3.0 * solution.W, solution).abs() <= 2e-9).all()
     other = solution.W + 0.1 * normal(6, 8, 8)
     least = solution.problem.margins(other).amin(dim=1)
@@ -95,19 +89,18 @@ def test_the_margin_gap_is_zero_at_the_svm_and_positive_elsewhere(norm):
     other[1, 0, 0], other[2, 3, 4] = torch.inf, torch.nan
     gap[1:3] = torch.nan
     torch.testing.assert_close(margin_gap(other, solution), gap, equal_nan=True)
-    X, Z, tokens = (x[0].numpy() for x in (batch.X, batch.Z, selected))
-    alone = margin_gap(other[0].numpy(), solve_svm(X, Z, tokens, norm))
+    alone = margin_gap(other[0].numpy(), solve_svm(*(x[0].numpy() for x in instances), norm))
     assert alone == pytest.approx(float(gap[0]), rel=1e-9)
 
 
 def test_the_margin_gap_of_what_is_not_solved_is_nan_and_of_other_problems_refused():
-    batch = attnsvm.sample("sphere", n=5, T=5, d=2, trials=20)
-    solution = solve_svm(batch.X, batch.Z, attnsvm.optimal_tokens(batch)[0])
+    X, Z, selected = spheres(5, 5, 2, range(20))
+    solution = solve_svm(X, Z, selected)
     W, solved = normal(20, 2, 2), solution.having(SvmStatus.solved)
     assert 0 < solved.sum() < 20
     assert torch.equal(margin_gap(W, solution).isnan(), ~solved)
     attended = torch.ones(20, 5, 5, dtype=torch.bool)
-    fin, _ = attnsvm.solve_gen_svm(batch.X, batch.Z, attended, torch.zeros(20, 5, 5))
+    fin, _ = solve_gen_svm(X, Z, attended, torch.zeros(20, 5, 5))
     with pytest.raises(ValueError, match="must be of solve_svm"):
         margin_gap(W, fin)
     with pytest.raises(ValueError, match=r"W: shape \(2, 2, 2\); .* \(20, 2, 2\)"):

@@ -60,7 +60,15 @@ class Lp(Norm):
 
     def path(self) -> Sequence[Norm]:
         """Return the norms whose exponents lead from 2 to p; none of a subclass, another norm."""
-        return [type(self)(p) for p in path(self.p)] if type(self) is self._family else []
+        if type(self) is not self._family or self.p == 2:
+            return []
+        if is_linear(self.p):
+            return [self]
+        larger = max(self.p, conjugate(self.p))
+        count = math.ceil(math.log(larger / 2) / math.log(FACTOR))
+        between = [2 * (larger / 2) ** (k / count) for k in range(1, count)]
+        between = between if self.p > 2 else [*map(conjugate, between)]
+        return [*map(self._family, between), self]
 
 
 def conjugate(p: float) -> float:
@@ -73,16 +81,6 @@ def conjugate(p: float) -> float:
 def is_linear(p: float) -> bool:
     """Whether the norm is piecewise linear in the entries, or singular values: p = 1 or inf."""
     return p in (1, math.inf)
-
-
-def path(p: float) -> list[float]:
-    """Return exponents that lead from 2 to p: each solution is the start of the next."""
-    if p == 2 or is_linear(p):
-        return [p] if p != 2 else []
-    larger = max(p, conjugate(p))
-    count = math.ceil(math.log(larger / 2) / math.log(FACTOR))
-    between = [2 * (larger / 2) ** (k / count) for k in range(1, count)]
-    return [*(between if p > 2 else map(conjugate, between)), p]
 
 
 def size(x: Tensor, p: float) -> Tensor:

@@ -34,7 +34,7 @@ from attnsvm.linalg import EPS
 from attnsvm.linalg.decompositions import singular_values
 from attnsvm.norm import Norm, norm_of
 from attnsvm.svm import tolerances
-from attnsvm.svm.problem import SvmProblem, power_of_two
+from attnsvm.svm.problem import SvmProblem, frobenius, least, power_of_two
 from attnsvm.svm.ranks import decided_rank, rank_bound
 from attnsvm.svm.solution import Candidate, Certificate, SvmStatus, Verdict
 
@@ -79,8 +79,8 @@ def certify(
     ray, ray_ratio = check_ray(problem, candidate.ray)
     certificate = Certificate(a, upper, lower, reached, target, residual, ray, ray_ratio)
     rounding = problem.unit_rounding * kappa
-    least = (problem.rhs_at_norm(upper) * a).sum(dim=1).clamp(min=0.0)
-    spread = (upper - least).clamp(min=0.0) + rounding * upper
+    proved = (problem.rhs_at_norm(upper) * a).sum(dim=1).clamp(min=0.0)
+    spread = (upper - proved).clamp(min=0.0) + rounding * upper
     slack = spread / (rank_tolerance * sigma[:, 0])
     bound = rank_bound(problem, sigma_dual, slack, norm, trivial, bounded)
     rank = decided_rank(sigma, rank_tolerance, bound if norm.bounds_rank else None)
@@ -104,8 +104,6 @@ def _primal(problem: SvmProblem, W: Tensor, lower: Tensor, norm: Norm, gap: floa
     scaling = problem.separating & problem.homogeneous[:, None]
     proof = _primal_of(problem, W, norm, scaling)
     wide = ~(proof.accuracy(lower) <= gap) & ~problem.relieved
-    if not wide.any():
-        return proof
     clear = scaling & ~problem.faint(W, gap)
     index = (wide & (clear != scaling).any(dim=1)).nonzero()[:, 0]
     if not index.numel():
@@ -126,21 +124,19 @@ def _primal_of(problem: SvmProblem, W: Tensor, norm: Norm, scaling: Tensor) -> P
     W, min_margin, residual = _least_margin_one(problem, W, norm, scaling)
     distance, condition, held = _repair(problem, W, scaling)
     sigma = singular_values(W.nan_to_num(0.0))
-    upper = _upper(problem, W, sigma, distance, norm, scaling)
+    # norm(W') <= norm(W) + c ||W' - W||_F, c = spread, and W' has margins of at least
+    # h_k - s_k ||W' - W||_F in the rows that scale it: it is scaled to least margin one.
+    size = norm.of_spectrum(sigma) if norm.rotation_invariant else norm.value(W.nan_to_num(0.0))
+    lost = torch.where(scaling, problem.scale / problem.h, 0.0).amax(dim=1) * distance
+    upper = (size + norm.spread(max(problem.size)) * distance) / (1 - lost)
     reach = problem.scale * sigma.norm(dim=1, keepdim=True) / problem.h.abs()
     needed = (problem.h != 0) & ~problem.met_by_zero
-    nearest = torch.where(needed, reach, torch.inf).amin(dim=1)
-    kappa = torch.where(scaling, reach, nearest[:, None].clamp(min=1.0)).amax(dim=1) * condition
+    nearest = least(reach, needed)[:, None].clamp(min=1.0)
+    kappa = torch.where(scaling, reach, nearest).amax(dim=1) * condition
     kappa = torch.where(problem.trivial, 0.0, kappa)
-    beyond = held & (tolerances.ROUNDING * kappa > tolerances.MAX_GAP)
-    return Primal(
-        W,
-        min_margin,
-        residual,
-        sigma,
-        torch.where(_largest(W).isnan() | beyond, torch.inf, upper),
-        kappa,
-    )
+    unproved = held & (tolerances.ROUNDING * kappa > tolerances.MAX_GAP) | ~(lost < 1)
+    upper = torch.where(_largest(W).isnan() | unproved, torch.inf, upper)
+    return Primal(W, min_margin, residual, sigma, upper, kappa)
 
 
 def _dual_condition(problem: SvmProblem, a: Tensor) -> Tensor:
@@ -148,9 +144,7 @@ def _dual_condition(problem: SvmProblem, a: Tensor) -> Tensor:
 
     It is how far M(a) cancels; where margins scale W, kappa is at least as large.
     """
-    if problem.homogeneous.all():
-        return torch.zeros_like(a[:, 0])
-    size = problem.combine(a).flatten(1).norm(dim=1)
+    size = frobenius(problem.combine(a))
     reach = (a.abs() * problem.scale).sum(dim=1)
     return torch.where((size > 0) & ~problem.homogeneous, reach / size, 0.0)
 
@@ -171,24 +165,21 @@ def _least_margin_one(
     relieved = margins = problem.margins(W)
     if problem.relief is not None:
         relieved = margins + problem.relief * norm.value(W.nan_to_num(0.0))[:, None]
-    mu = torch.where(scaling, relieved / problem.h, torch.inf).amin(dim=1)
-    proved = (margins > problem.rounding(W)) | ~problem.inequality | limits
-    if not proved.all():
-        proved = proved | (problem.zero & margins.isfinite())
-    proved = proved.all(dim=1) & (mu > 0)
+    mu = least(relieved / problem.h, scaling)
+    proved = (margins > problem.rounding(W)) | (problem.zero & margins.isfinite())
+    proved = (proved | ~problem.inequality | limits).all(dim=1) & (mu > 0)
     stretch = torch.where(mu.isfinite(), mu, 1.0)
     W, mu = W / stretch[:, None, None], mu / stretch
     residual = torch.zeros_like(mu)
     if near.any():
         missed = problem.h - margins / stretch[:, None]
-        reach = problem.scale * W.flatten(1).norm(dim=1, keepdim=True)
+        reach = problem.scale * frobenius(W)[:, None]
         missed = torch.where(missed == 0, 0.0, missed / reach)
         missed = torch.where(limits, missed.clamp(min=0.0), missed.abs())
         residual = torch.where(near, missed, 0.0).nan_to_num(torch.inf, torch.inf).amax(dim=1)
     if not problem.homogeneous.all():
         clear = problem.separating & ~problem.faint(W)
-        least = torch.where(clear, margins / problem.h, torch.inf).amin(dim=1)
-        mu = torch.where(problem.homogeneous, mu, least)
+        mu = torch.where(problem.homogeneous, mu, least(margins / problem.h, clear))
     feasible, trivial = proved & (residual <= tolerances.MAX_RESIDUAL), problem.trivial
     mu = torch.where(trivial, torch.inf, torch.where(feasible, mu, -torch.inf))
     W = torch.where(feasible[:, None, None], W, torch.nan)
@@ -238,7 +229,7 @@ def _distance(problem: SvmProblem, W: Tensor, held: Tensor) -> tuple[Tensor, Ten
         U, S = _left_spectrum(D, Q)
         apart = S > tolerances.DEPENDENT * S[:, :1]
         missed = (U.mT @ residual[part, index, None])[..., 0]
-        rounding = problem.unit_rounding * W[group].flatten(1).norm(dim=1, keepdim=True)
+        rounding = problem.unit_rounding * frobenius(W[group])[:, None]
         consistent = (apart | (missed.abs() <= rounding)).all(dim=1)
         moved = torch.where(apart, missed / S, 0.0).norm(dim=1)
         distance[group] = torch.where(consistent, moved, torch.inf)
@@ -261,34 +252,12 @@ def _left_spectrum(D: Tensor, Q: Tensor) -> tuple[Tensor, Tensor]:
     return U, torch.nn.functional.pad(S, (0, r - S.shape[1]))
 
 
-def _upper(
-    problem: SvmProblem,
-    W: Tensor,
-    sigma: Tensor,
-    distance: Tensor,
-    norm: Norm,
-    scaling: Tensor,
-) -> Tensor:
-    """Return an upper bound of the least norm from a W with an exactly feasible W' at `distance`.
-
-    norm(W') <= norm(W) + c ||W' - W||_F, c = `norm.spread`. The margins of W' are at least
-    h_k - s_k ||W' - W||_F in the rows `scaling`, and it is scaled to least margin one. `sigma` are
-    the singular values of W.
-    """
-    invariant = norm.rotation_invariant
-    size = norm.of_spectrum(sigma) if invariant else norm.value(W.nan_to_num(0.0))
-    lost = torch.where(scaling, problem.scale / problem.h, 0.0).amax(dim=1) * distance
-    upper = (size + norm.spread(max(problem.size)) * distance) / (1 - lost)
-    return torch.where(lost < 1, upper, torch.inf)
-
-
-def lower_bound(problem: SvmProblem, a: Tensor, norm: str | Norm) -> tuple[Tensor, Tensor, Tensor]:
+def lower_bound(problem: SvmProblem, a: Tensor, norm: Norm) -> tuple[Tensor, Tensor, Tensor]:
     """Return a scaled to dual_norm(M(a)) = 1, its bound, and the sizes of the scaled M(a).
 
     Sizes are the singular values (B, d) for a norm that bounds ranks, else the dual norm (B, 1).
     """
     a = _dual_feasible(problem, a)
-    norm = norm_of(norm)
     M = problem.combine(a)
     if norm.bounds_rank:
         sizes = singular_values(M)
@@ -357,7 +326,7 @@ def check_ray(problem: SvmProblem, ray: Tensor) -> tuple[Tensor, Tensor]:
     value, weight = (h * a).sum(dim=1), (h * a).abs().sum(dim=1)
     reach = a.abs() * problem.scale
     asked = torch.where(h != 0, reach, 0.0).sum(dim=1)
-    size = problem.combine(a).flatten(1).norm(dim=1).clamp(min=tolerances.FAINT)
+    size = frobenius(problem.combine(a)).clamp(min=tolerances.FAINT)
     size = torch.maximum(size, EPS * reach.sum(dim=1))
     ratio = torch.where(alone.any(dim=1), torch.inf, asked * value / weight / size)
     ratio = torch.where(value > 0, ratio, 0.0).nan_to_num(0.0, torch.inf)

@@ -113,8 +113,7 @@ def _rows(
     return SvmProblem(D.flatten(2), Z, h, kind, torch.zeros_like(kind), shape=shape)
 
 
-ENTRYWISE = {"norm1": "l1", "norm_inf": "max", "Sum": "l1", "max": "max"}
-OF_ABSOLUTE_VALUES = ("Sum", "max")
+ENTRYWISE = {"norm1": "l1", "norm_inf": "max", "Sum of abs": "l1", "max of abs": "max"}
 SINGULAR = {"normNuc": "nuclear", "sigma_max": "spectral"}
 SIGNS = {"Inequality": -1, "NonPos": -1, "NonNeg": 1, "Equality": 0, "Zero": 0}
 """Constraints of CVXPY whose expression is at most, at least, or equal to zero."""
@@ -161,7 +160,7 @@ def from_cvxpy(
         raise ConfigError(f"problem: {X.name()} has {X.ndim} axes; must be a matrix or a vector")
     norm = _norm_of(problem.objective, X)
     shape = (*X.shape, 1, 1)[:2]
-    groups: dict[bool, list[tuple[Any, Any]]] = {False: [], True: []}
+    groups: tuple[list[Any], list[Any]] = [], []
     saved, X.value = X.value, np.zeros(X.shape)
     try:
         for constraint in problem.constraints:
@@ -181,15 +180,11 @@ def from_cvxpy(
             groups[sign == 0].append((rows * (sign or 1), right * (sign or 1)))
     finally:
         X.value = saved
-    joined: dict[bool, Any] = {
-        is_equal: [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
-        for is_equal, parts in groups.items()
-        if parts
-    }
-    if not joined:
+    joined: Any = [tuple(map(np.concatenate, zip(*parts, strict=True))) for parts in groups]
+    if not any(joined):
         raise ConfigError("problem: must have constraints: X = 0 without them")
-    A, b = joined.get(False, (None, None))
-    return solve_least_norm(A, b, norm, joined.get(True), gap, rank_tolerance)
+    A, b = joined[0] or (None, None)
+    return solve_least_norm(A, b, norm, joined[1] or None, gap, rank_tolerance)
 
 
 def _norm_of(objective: Any, X: Any) -> Norm:
@@ -199,11 +194,9 @@ def _norm_of(objective: Any, X: Any) -> Norm:
     """
     sign, expr = _stripped(objective.args[0])
     kind, inside = type(expr).__name__, (*expr.args, None)[0]
+    if type(inside).__name__ == "abs":
+        kind, inside = f"{kind} of abs", inside.args[0]
     name = ENTRYWISE.get(kind)
-    if kind in OF_ABSOLUTE_VALUES and type(inside).__name__ == "abs":
-        inside = inside.args[0]
-    elif kind in OF_ABSOLUTE_VALUES:
-        name = None
     p = float(getattr(expr, "original_p", expr.p)) if kind.startswith("Pnorm") else math.nan
     if kind == "quad_over_lin" and expr.args[1].value is not None and expr.args[1].value > 0:
         p = 2.0

@@ -114,7 +114,12 @@ class SvmProblem:
     @property
     def queries(self) -> Tensor:
         """The query z_k of every row, (B, N, d)."""
-        return self.Z.repeat_interleave(self.N // self.n, dim=1)
+        return self.Z[:, self.sample]
+
+    @property
+    def sample(self) -> Tensor:
+        """The sample of every row, (N,)."""
+        return torch.arange(self.N, device=self.D.device) // (self.N // self.n)
 
     @cached_property
     def lengths(self) -> tuple[Tensor, Tensor]:
@@ -150,7 +155,7 @@ class SvmProblem:
 
     def restrict(self, index: Tensor) -> SvmProblem:
         """Return the problem with the rows at `index` (N',), each of them as one sample."""
-        Z = self.Z[:, index // (self.N // self.n)]
+        Z = self.Z[:, self.sample[index]]
         return replace(self._mapped(lambda rows: rows[:, index]), Z=Z)
 
     def equalities(self) -> SvmProblem:
@@ -221,7 +226,7 @@ class SvmProblem:
 
     def rounding(self, W: Tensor) -> Tensor:
         """Return the rounding errors of the margins of W, (B, N)."""
-        return self.unit_rounding * self.scale * W.flatten(1).norm(dim=1, keepdim=True)
+        return self.unit_rounding * self.scale * frobenius(W)[:, None]
 
     def separated_by(self, W: Tensor) -> Tensor:
         """Return where all rows are separating and have margins beyond rounding at W, (B,) bool.
@@ -237,8 +242,7 @@ class SvmProblem:
         The margins of W may not tell whether h_k is reached to the relative accuracy `gap`. None
         where W is NaN.
         """
-        size = W.flatten(1).norm(dim=1, keepdim=True)
-        return self.inequality & (gap * self.h < CLEAR * self.scale * size)
+        return self.inequality & (gap * self.h < CLEAR * self.scale * frobenius(W)[:, None])
 
     def blurred(self, W: Tensor) -> Tensor:
         """Return the rows of small right-hand sides that W may miss by rounding, (B, N) bool.
@@ -258,10 +262,10 @@ class SvmProblem:
         blurred = self.blurred(W)
         short = self.h + 2 * self.rounding(W) - self.margins(W)
         short = torch.where(blurred, short, 0.0).amax(dim=1)
-        least = torch.where(self.inequality, self.margins(plain), torch.inf).amin(dim=1)
-        share = torch.where(least > 0, short / least, 0.0)
+        margin = least(self.margins(plain), self.inequality)
+        share = torch.where(margin > 0, short / margin, 0.0)
         added = share[:, None, None] * plain.nan_to_num(0.0)
-        cheap = added.flatten(1).norm(dim=1) <= LIFT * W.flatten(1).norm(dim=1)
+        cheap = frobenius(added) <= LIFT * frobenius(W)
         return torch.where(cheap[:, None, None], W + added, W)
 
     def _mapped(self, change: Callable[[Tensor], Tensor]) -> SvmProblem:
@@ -272,6 +276,16 @@ class SvmProblem:
 
     def _by_sample(self, rows: Tensor) -> Tensor:
         return rows.reshape(self.B, self.n, self.N // self.n, *rows.shape[2:])
+
+
+def frobenius(W: Tensor) -> Tensor:
+    """Return ||W||_F, (B,)."""
+    return W.flatten(1).norm(dim=1)
+
+
+def least(x: Tensor, rows: Tensor) -> Tensor:
+    """Return the least x of these rows, (B,); inf where there are none."""
+    return torch.where(rows, x, torch.inf).amin(dim=1)
 
 
 def power_of_two(x: Tensor) -> Tensor:

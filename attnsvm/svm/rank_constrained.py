@@ -17,7 +17,7 @@ from torch import Tensor
 from attnsvm.linalg.decompositions import thin_svd
 from attnsvm.svm.certificate import bounds
 from attnsvm.svm.frobenius.pivoting import by_size
-from attnsvm.svm.problem import SvmProblem
+from attnsvm.svm.problem import SvmProblem, frobenius, least
 from attnsvm.svm.solution import Candidate, Judge, Method
 from attnsvm.svm.tolerances import ROUND_DECREASE
 
@@ -55,7 +55,7 @@ def _best_of_rank(problem: SvmProblem, m: int, relaxed: Tensor, a: Tensor) -> Te
     W = torch.full_like(relaxed, torch.nan)
     value = torch.full_like(relaxed[:, 0, 0], torch.inf)
     generator = torch.Generator().manual_seed(SEED)
-    scale = relaxed.flatten(1).norm(dim=1)[:, None, None] / problem.d
+    scale = frobenius(relaxed)[:, None, None] / problem.d
     for start in range(STARTS):
         noise = torch.randn(W.shape[1:], generator=generator, dtype=torch.float64).to(W)
         _, sigma, directions = thin_svd(relaxed + scale * (noise * (start / STARTS)))
@@ -91,9 +91,7 @@ def _least_factor(problem: SvmProblem, left: Tensor, right: Tensor) -> Tensor:
     right = torch.where(finite[:, None, None], right, 0.0)
     rows = SvmProblem(left, right, problem.h, problem.kind, problem.token)
     K: Tensor = by_size(rows).W
-    margins = torch.where(rows.inequality, rows.margins(K), torch.inf)
-    feasible = finite & (margins.amin(dim=1) > 0)
-    K[~feasible] = torch.nan
+    K[~(finite & (least(rows.margins(K), rows.inequality) > 0))] = torch.nan
     return K
 
 

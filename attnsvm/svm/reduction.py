@@ -84,8 +84,7 @@ def to_canonical(problem: SvmProblem) -> tuple[SvmProblem, Units]:
         array = getattr(problem, name)
         scaled[name] = times_power(array, exponent)
         back = times_power(scaled[name], -exponent)
-        if not (back.equal(array) and scaled[name].sum().isfinite()):
-            exact &= ((back == array) & scaled[name].isfinite()).flatten(1).all(dim=1)
+        exact &= ((back == array) & scaled[name].isfinite()).flatten(1).all(dim=1)
     if not exact.all():
         scaled |= {"kind": problem.kind}
         scaled = {name: torch.where(_like(exact, x), x, 0) for name, x in scaled.items()}
@@ -100,18 +99,13 @@ def to_given(verdict: Verdict[Tensor], units: Units) -> Verdict[Tensor]:
     float64 cannot represent proves nothing.
     """
     proof = verdict.certificate
-    canonical = {"W": verdict.W, "sigma": verdict.sigma, "multipliers": proof.multipliers}
-    canonical |= {"upper": proof.upper, "lower": proof.lower}
-    exponents = dict.fromkeys(canonical, -units.W) | {"multipliers": units.rows}
-    kept = {name: times_power(x, exponents[name]) for name, x in canonical.items()}
-    exact = units.exact
-    for name, x in canonical.items():
-        back = times_power(kept[name], -exponents[name])
+    values, exact = vars(verdict) | vars(proof), units.exact
+    exponents = dict.fromkeys(("W", "sigma", "upper", "lower"), -units.W)
+    for name, exponent in {**exponents, "multipliers": units.rows}.items():
+        x, values[name] = values[name], times_power(values[name], exponent)
+        back = times_power(values[name], -exponent)
         exact = exact & _same(x, back, 0.0 if name == "multipliers" else EPS)
-    if not exact.all():
-        kept |= {"gap": proof.gap, "kappa": verdict.kappa}
-        kept |= {"rank": verdict.rank, "rank_bound": verdict.rank_bound}
-        kept = {n: torch.where(_like(exact, x), x, UNPROVED[n]) for n, x in kept.items()}
+    kept = {n: torch.where(_like(exact, values[n]), values[n], x) for n, x in UNPROVED.items()}
     ray, ray_exact = _ray(proof.ray, units.rows)
     kept["ray"] = torch.where(ray_exact[:, None], ray, torch.nan)
     kept["ray_ratio"] = torch.where(ray_exact, proof.ray_ratio, 0.0)

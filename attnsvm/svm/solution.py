@@ -226,13 +226,12 @@ class SvmSolution(Summarized, Verdict[ArrayT]):
         support = torch.as_tensor(self.support).reshape(len(self), problem.n, -1)[at]
         active = support.gather(2, problem.token.reshape(1, problem.n, -1)).flatten()
         rows = (problem.kind[0] != PADDING).cpu()
-        sample = torch.arange(problem.N) // (problem.N // problem.n)
         norm = torch.as_tensor(self.objective).reshape(-1)[at].item()
         text = f", {self.norm} norm {norm:.6g}" if math.isfinite(norm) else ""
         return margins(
             ax,
             f"{status.value}{text}",
-            sample=sample[rows].numpy(),
+            sample=problem.sample.cpu()[rows].numpy(),
             margin=problem.margins(W)[0].cpu()[rows].numpy(),
             equality=problem.equality[0].cpu()[rows].numpy(),
             active=active.cpu()[rows].numpy(),

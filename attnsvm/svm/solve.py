@@ -24,7 +24,7 @@ from attnsvm.svm import interior_point
 from attnsvm.svm.certificate import certify
 from attnsvm.svm.frobenius import least_norm
 from attnsvm.svm.interior_point import LARGE, constraint_generation
-from attnsvm.svm.problem import SvmProblem
+from attnsvm.svm.problem import SvmProblem, frobenius
 from attnsvm.svm.rank_constrained import of_rank
 from attnsvm.svm.reduction import WIDE, in_span, to_canonical, to_given
 from attnsvm.svm.solution import ArrayT, Candidate, Judge, Method, SvmSolution, Verdict, over_fields
@@ -322,8 +322,8 @@ def _support(problem: SvmProblem, verdict: Verdict[Tensor], T: int) -> Tensor:
     is larger: of Att-SVM it is at most one.
     """
     W, h = verdict.W, problem.rhs_at_norm(verdict.certificate.upper)
-    size = W.flatten(1).norm(dim=1) / verdict.kappa
-    unit = torch.maximum(h.abs(), problem.scale * size[:, None])
+    size = (frobenius(W) / verdict.kappa)[:, None]
+    unit = torch.maximum(h.abs(), problem.scale * size)
     tolerance = (ROUNDING * verdict.kappa).clamp(min=ACTIVE)[:, None] * unit
     active = problem.inequality & (problem.margins(W) <= h + tolerance)
     active = active | problem.equality

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from attnsvm.config import ConfigError
 from attnsvm.linalg import check_array
-from attnsvm.svm.problem import EQUALITY, INEQUALITY, PADDING, SvmProblem
+from attnsvm.svm.problem import EQUALITY, INEQUALITY, PADDING, SvmProblem, least
 
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
@@ -90,7 +90,7 @@ def attained(
     inside = attended.gather(2, problem.token.reshape(*selected.shape, -1)).flatten(1)
     inside = inside & problem.inequality
     outside = problem.inequality & ~inside
-    C = torch.where(outside, ratio, torch.inf).amin(dim=1)
+    C = least(ratio, outside)
     h = torch.where(inside, ratio / C[:, None], outside.to(ratio))
     kind = torch.where(inside, EQUALITY, problem.kind).to(torch.int8)
     return replace(problem, h=h, kind=kind), C

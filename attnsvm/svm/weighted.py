@@ -33,7 +33,7 @@ from torch import Tensor
 from attnsvm.config import ConfigError
 from attnsvm.norm import Norm
 from attnsvm.svm.certificate import bounds
-from attnsvm.svm.problem import SvmProblem
+from attnsvm.svm.problem import SvmProblem, least
 from attnsvm.svm.solution import Candidate, Method
 from attnsvm.svm.tolerances import CONVERGED_GAP, TIGHT
 
@@ -55,8 +55,7 @@ def with_offsets(problem: SvmProblem, offsets: Tensor, ratio: Tensor) -> SvmProb
         raise ConfigError(f"ratio={ratio.tolist()}: must be >= 0, inf allowed")
     ratio = ratio.expand(problem.B)[:, None]
     rows = problem.inequality.reshape(problem.B, problem.n, -1)
-    least = torch.where(rows.any(dim=2), offsets, torch.inf).amin(dim=1, keepdim=True)
-    above = (offsets - least).repeat_interleave(rows.shape[2], dim=1)
+    above = (offsets - least(offsets, rows.any(dim=2))[:, None])[:, problem.sample]
     above = torch.where(problem.inequality, above, 0.0)
     infinite = ratio.isinf()
     h = torch.where(infinite & (above > 0), 0.0, problem.h)
@@ -78,8 +77,7 @@ def weighted(method: Method, norm: Norm, problem: SvmProblem) -> Candidate:
     W, a = plain.W.clone(), plain.multipliers.clone()
     ray = torch.full_like(a, torch.nan)
     upper, lower = bounds(problem, W, a, norm)
-    margins = torch.where(problem.inequality, problem.margins(W), torch.inf)
-    level = torch.where(margins.amin(dim=1) > 0, lower, torch.inf)
+    level = torch.where(least(problem.margins(W), problem.inequality) > 0, lower, torch.inf)
     enough = TIGHT if norm.is_hilbert else CONVERGED_GAP
     at = torch.arange(problem.B, device=W.device)
     for _ in range(ROUNDS):

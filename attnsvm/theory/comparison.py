@@ -7,6 +7,7 @@ from torch import Tensor
 
 from attnsvm.linalg import own_settings, real, summed, unit
 from attnsvm.svm import SvmSolution, SvmStatus
+from attnsvm.svm.problem import least
 
 
 @own_settings()
@@ -110,11 +111,11 @@ def margin_gap(W: Any, solution: SvmSolution[Any]) -> Any:
     matrices = unit(W.reshape(-1, *W.shape[-2:])).nan_to_num(0.0)  # then 0 / 0 is NaN
     size = solution.minimised.value(matrices)
     margins = problem.margins(matrices)
-    least = real("objective", solution.objective, W.device).reshape(-1)
+    norm = real("objective", solution.objective, W.device).reshape(-1)
     relieved = margins if problem.relief is None else margins + problem.relief * size[:, None]
-    relative = torch.where(problem.separating, relieved / problem.h, torch.inf).amin(dim=1)
-    lowest = torch.where(problem.inequality, margins, torch.inf).amin(dim=1)
-    rho = torch.minimum(least * relative / size, 1 + least * lowest / size)
+    relative = least(relieved / problem.h, problem.separating)
+    lowest = least(margins, problem.inequality)
+    rho = torch.minimum(norm * relative / size, 1 + norm * lowest / size)
     solved = solution.having(SvmStatus.solved).to(W.device)
     gap = torch.where(solved, 1 - rho, torch.nan)
     return gap.reshape(W.shape[:-2])

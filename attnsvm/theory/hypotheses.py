@@ -77,7 +77,7 @@ def optimum_feasible(batch: ProblemBatch) -> Verdicts:
 
 
 @own_settings()
-def assumption_b1(problem: SvmProblem) -> list[bool | None]:
+def assumption_b1(problem: SvmProblem) -> Verdicts:
     """Return whether all margins equal 1 at the optimum of each problem (Assumption B.1).
 
     All constraints are active with multipliers lam >= 0 iff  G lam = 1, lam >= 0  is solvable,
@@ -90,19 +90,16 @@ def assumption_b1(problem: SvmProblem) -> list[bool | None]:
     problem : SvmProblem
         Problems of single tokens; one without constraints satisfies the assumption.
     """
-    size = max(1, GRAM_NUMBERS // problem.N**2)
-    parts = (problem.take(slice(k, k + size)) for k in range(0, problem.B, size))
-    return [verdict for part in parts for verdict in _all_margins_one(part)]
-
-
-def _all_margins_one(problem: SvmProblem) -> list[bool | None]:
-    """Return the verdicts for a batch whose Gram matrices fit into memory."""
-    W, _, ray = by_size(problem)
-    apart = torch.where(problem.inequality, (problem.margins(W) - 1).abs(), 0.0).amax(1)
-    equal = apart <= B1_TOLERANCE
-    decided = equal | W.isfinite().flatten(1).all(1) | ray.isfinite().all(1)
-    pairs = zip(equal.tolist(), decided.tolist(), strict=True)
-    return [first if known else None for first, known in pairs]
+    size, verdicts = max(1, GRAM_NUMBERS // problem.N**2), Verdicts()
+    for k in range(0, problem.B, size):
+        part = problem.take(slice(k, k + size))
+        W, _, ray = by_size(part)
+        apart = torch.where(part.inequality, (part.margins(W) - 1).abs(), 0.0).amax(1)
+        equal = apart <= B1_TOLERANCE
+        decided = equal | W.isfinite().flatten(1).all(1) | ray.isfinite().all(1)
+        pairs = zip(equal.tolist(), decided.tolist(), strict=True)
+        verdicts += [first if known else None for first, known in pairs]
+    return verdicts
 
 
 # --- Assumption D -----------------------------------------------------------------------------

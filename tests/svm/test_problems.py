@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 from torch.nn.functional import pad
 
 from attnsvm import optimal_tokens, sample, solve_gen_svm, solve_least_norm, solve_svm
@@ -26,6 +27,11 @@ from tests.svm.instances import spheres
 
 Solutions = tuple[list[SvmSolution], list[SvmSolution]]
 """Solutions of feasible problems, and of infeasible ones."""
+
+
+def contradictory(A: Tensor, b: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+    """Return rows with a further one, minus their sum, of this right-hand side."""
+    return torch.cat([A, -A.sum(1, keepdim=True)], 1), torch.cat([b, right], 1)
 
 
 def of_spheres(norm: str, n: int, T: int, d: int, B: int = 6) -> Solutions:
@@ -113,8 +119,7 @@ def normal_matrices(norm: str, M: int, size: float) -> Solutions:
     A, b, C, e = (torch.from_numpy(rng.standard_normal(shape)) for shape in shapes)
     solved = [solve_least_norm(A, size * b, norm, (C, size * e) if M else None)]
     A, b = A[:, :3], b[:, :3].abs() + 1
-    sums = torch.cat([A, -A.sum(1, keepdim=True)], 1), torch.cat([b, b[:, :1]], 1)
-    twins = [solve_least_norm(*sums, norm)]
+    twins = [solve_least_norm(*contradictory(A, b, b[:, :1]), norm)]
     if M:
         twice, e = torch.cat([C, C[:, :1]], 1), torch.cat([e, e[:, :1]], 1)
         solved += [solve_least_norm(A, b, norm, (twice, e))]
@@ -143,8 +148,8 @@ def six_decades(norm: str, M: int, signs: int) -> Solutions:
     equalities = (C, 0.0) if M else None
     solved = solve_least_norm(A, b, norm, equalities)
     assert (solved.duality_gap <= 1e-9).all()
-    opposite = torch.cat([A, -A.sum(1, keepdim=True)], 1), torch.cat([b, 1 + 0 * b[:, :1]], 1)
-    return [solved], [solve_least_norm(*opposite, norm, equalities)]
+    twin = solve_least_norm(*contradictory(A, b, 1 + 0 * b[:, :1]), norm, equalities)
+    return [solved], [twin]
 
 
 def near_contradiction(norm: str, size: float) -> Solutions:

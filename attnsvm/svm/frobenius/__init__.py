@@ -38,37 +38,35 @@ def least_norm(problem: SvmProblem) -> Candidate:
 
     NaN where there is none.
     """
-    device = problem.D.device
-    problem = problem if device.type == "cpu" else problem.to("cpu")
-    a, optimal = from_gram(problem)
+    device, problem = problem.D.device, problem.to("cpu")
+    a, optimal = _from_gram(problem)
     W, ray = problem.combine(a), torch.full_like(a, torch.nan)
-    if not optimal.all():
-        W[~optimal], a[~optimal] = torch.nan, torch.nan
-        left = (~optimal & (problem.h != 0).any(dim=1)).nonzero()[:, 0]
-        rows = problem.take(left)
-        for k, b in enumerate(each("instance", left.tolist())):
-            arrays = (rows.D[k], rows.queries[k], rows.h[k], rows.kind[k])
-            w, a[b], ray[b] = map(torch.from_numpy, _from_rows(*(t.numpy() for t in arrays)))
-            W[b] = w.reshape(W.shape[1:])
+    W[~optimal], a[~optimal] = torch.nan, torch.nan
+    left = (~optimal & (problem.h != 0).any(dim=1)).nonzero()[:, 0]
+    rows = problem.take(left)
+    arrays = zip(*(x.numpy() for x in (rows.D, rows.queries, rows.h, rows.kind)), strict=True)
+    for b, of_instance in zip(each("instance", left.tolist()), arrays, strict=True):
+        w, a[b], ray[b] = map(torch.from_numpy, _from_rows(*of_instance))
+        W[b] = w.reshape(W.shape[1:])
     return Candidate(W.to(device), a.to(device), ray.to(device))
 
 
-def from_gram(problem: SvmProblem) -> tuple[Tensor, Tensor]:
+def _from_gram(problem: SvmProblem) -> tuple[Tensor, Tensor]:
     """Return multipliers (B, N) and whether they are optimal (B,), from Gram matrices."""
     (B, N), D, Z = problem.h.shape, problem.D, problem.Z
-    arrays = [x.cpu().numpy() for x in (D @ D.mT, Z @ Z.mT, problem.h, problem.kind)]
+    arrays = [x.numpy() for x in (D @ D.mT, Z @ Z.mT, problem.h, problem.kind)]
 
     def part(first: int, end: int) -> tuple[Array, NDArray[np.bool_]]:
         return active_set.solve_each(*(x[first:end] for x in arrays))
 
     a, optimal = map(np.concatenate, zip(*in_parts(part, B, B * N**3 // SHARED), strict=True))
-    return torch.from_numpy(a).to(D.device), torch.from_numpy(optimal).to(D.device)
+    return torch.from_numpy(a), torch.from_numpy(optimal)
 
 
 def _from_rows(
     D: Array, queries: Array, h: Array, kind: NDArray[np.int8]
 ) -> tuple[Array, Array, Array]:
-    """Return W (d, e), multipliers (N,) and ray (N,) of one instance, D (N, d), queries (N, e)."""
+    """Return W (d e,), multipliers (N,) and ray (N,) of one instance, D (N, d), queries (N, e)."""
     (N, d), e, rows = D.shape, queries.shape[1], np.flatnonzero(kind)
     a, ray = np.full(N, np.nan), np.full(N, np.nan)
     G = (D[rows, :, None] * queries[rows, None, :]).reshape(rows.size, d * e)
@@ -86,7 +84,7 @@ def _from_rows(
     contrary = contradiction(E, h_E, known.origin)
     if contrary is not None:
         set_rows(ray, 0.0, contrary)
-        return np.full((d, e), np.nan), a, ray
+        return np.full(d * e, np.nan), a, ray
     v, u, direction = least_distance(known.project(G), h - G @ known.origin)
     w = known.origin + v
     for multipliers, combination, target in ((u, w, a), (direction, np.zeros(d * e), ray)):
@@ -96,7 +94,7 @@ def _from_rows(
             if independent.size:
                 rest[independent] = np.linalg.lstsq(E[independent].T, missing, rcond=None)[0]
             set_rows(target, multipliers, rest)
-    return w.reshape(d, e), a, ray
+    return w, a, ray
 
 
 def least_distance(G: Array, h: Array) -> tuple[Array, Array, Array]:

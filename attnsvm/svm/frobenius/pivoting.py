@@ -141,7 +141,7 @@ def _value(K: Tensor, h: Tensor, a: Tensor) -> float:
 def _gram(problem: SvmProblem, unit: Tensor, index: Tensor) -> Tensor:
     """Return K of the unit rows at `index`."""
     D = problem.D[0, index] / unit[index, None]
-    Q = problem.Z[0, index // (problem.N // problem.n)]
+    Q = problem.Z[0, problem.sample[index]]
     return (D @ D.T) * (Q @ Q.T)
 
 

@@ -30,7 +30,15 @@ from attnsvm.svm.equalities import independent_equalities, restoring
 from attnsvm.svm.frobenius import least_norm
 from attnsvm.svm.frobenius.pivoting import by_instance, by_pivoting, grown
 from attnsvm.svm.interior_point import face
-from attnsvm.svm.problem import EQUALITY, INEQUALITY, PADDING, SvmProblem, power_of_two
+from attnsvm.svm.problem import (
+    EQUALITY,
+    INEQUALITY,
+    PADDING,
+    SvmProblem,
+    frobenius,
+    least,
+    power_of_two,
+)
 from attnsvm.svm.solution import Candidate, Method
 from attnsvm.svm.tolerances import CONVERGED_GAP, CONVERGED_GAP_LARGE, RAY_RATIO
 
@@ -61,8 +69,8 @@ def _usable(problem: SvmProblem, start: Candidate) -> Tensor:
     Margins that are rounding error do not count.
     """
     clear = problem.separating & ~problem.faint(start.W)
-    margins = torch.where(clear, problem.margins(start.W), torch.inf).amin(dim=1)
-    known = start.W.isfinite().all(dim=(1, 2)) & start.W.any(-1).any(-1) & (margins > 0)
+    margin = least(problem.margins(start.W), clear)
+    known = start.W.isfinite().all(dim=(1, 2)) & start.W.any(-1).any(-1) & (margin > 0)
     return known & (check_ray(problem, start.ray)[1] < RAY_RATIO)
 
 
@@ -83,7 +91,7 @@ def followed(
 def _followed(
     problem: SvmProblem, W: Tensor, a: Tensor, norm: Norm, gap: float
 ) -> tuple[Tensor, Tensor]:
-    size = power_of_two(W.flatten(1).norm(dim=1))[:, None, None]
+    size = power_of_two(frobenius(W))[:, None, None]
     part = replace(problem, h=problem.h / size[:, 0])
     part = part.keeping(part.inequality | independent_equalities(part))
     rows, W, a = rows_of(part), W / size, a[..., None]
@@ -108,8 +116,7 @@ def rows_of(problem: SvmProblem) -> Rows:
     if problem.n == problem.N:  # rows of a working set, which may share their queries
         Z, sample = torch.unique_consecutive(problem.Z, dim=1, return_inverse=True)
     else:
-        Z, sample = problem.Z, torch.arange(problem.n, device=problem.D.device)
-        sample = sample.repeat_interleave(problem.N // problem.n)
+        Z, sample = problem.Z, problem.sample
     return FactoredRows(D=problem.D, Z=Z, sample=sample, **columns)
 
 
@@ -126,8 +133,7 @@ def _held(problem: SvmProblem, W: Tensor, a: Tensor) -> SvmProblem:
     weight = a * problem.scale
     weight = weight / weight.abs().amax(dim=1, keepdim=True)
     slack = (problem.margins(W) - problem.h) / problem.scale
-    size = W.flatten(1).norm(dim=1, keepdim=True)
-    active = rows & (weight > 0) & (weight.square() * size > slack)
+    active = rows & (weight > 0) & (weight.square() * frobenius(W)[:, None] > slack)
     return replace(problem, kind=torch.where(active, EQUALITY, problem.kind).to(problem.kind))
 
 
