@@ -76,9 +76,8 @@ def check_head(head: Head, d: int = 5) -> None:
         value = head.value(points, parameters)
         assert value.shape == points.shape[:-1], f"value: shape {tuple(value.shape)}"
         for b in range(4):
-            alone = {name: p[b : b + 1] for name, p in parameters.items()}
-            value_alone = head.value(points[b : b + 1], alone)[0]
-            _close(value_alone, value[b], SAME, "value: depends on the batch")
+            alone = head.value(points[[b]], {name: p[[b]] for name, p in parameters.items()})
+            _close(alone, value[[b]], SAME, "value: depends on the batch")
         slope = Head.gradient(head, points, parameters)
         _close(head.gradient(points, parameters), slope, SLOPE, "gradient: differs from autograd")
     trained = head.parameter_gradient(o, parameters, weights)
@@ -104,11 +103,7 @@ def check_data(data: Data, head: Head | None = None, model: Model | None = None)
     if data.sample(*options, 1, 7).B == batch.B:  # whatever number is requested
         return
     for b in range(batch.B):
-        alone = data.sample(*options, 1, 7 + b)
-        _same_instance(alone, batch, b, "sample")
-        for name, p in alone.head_parameters.items():
-            same = p[0].equal(batch.head_parameters[name][b])
-            assert same, f"sample: {name} of seed {7 + b} depends on the other instances"
+        _same_instance(data.sample(*options, 1, 7 + b), batch, b, "sample")
 
 
 def check_model(model: Model, n: int = 3, T: int = 4, d: int = 5) -> None:
@@ -117,16 +112,15 @@ def check_model(model: Model, n: int = 3, T: int = 4, d: int = 5) -> None:
     X, Z, Y = _random(2, n, T, d), _random(2, n, d, seed=1), _random(*shape, seed=2).sign()
     mask = torch.ones(2, n, T, dtype=torch.bool)
     mask[:, 0, -1] = False
-    for allowed in (None, mask):
+    for allowed, of_second in ((None, None), (mask, mask[1:])):
         samples = model.expand(X, Z, Y, allowed)
         B, N, tokens, width = samples.X.shape
-        for name, must in (("Z", (B, N, width)), ("Y", (B, N)), ("mask", (B, N, tokens))):
-            got = tuple(getattr(samples, name).shape)
-            assert got == must, f"expand: {name} has shape {got}, must be {must}"
+        must = {"Z": (B, N, width), "Y": (B, N), "mask": (B, N, tokens)}
+        shapes = {name: tuple(getattr(samples, name).shape) for name in must}
+        assert shapes == must, f"expand: shapes {shapes}, must be {must}"
         assert samples.mask.dtype == torch.bool, f"expand: mask is {samples.mask.dtype}"
         assert samples.mask.any(-1).all(), "expand: a sample without admissible token"
-        alone = model.expand(X[1:], Z[1:], Y[1:], None if allowed is None else allowed[1:])
-        _same_instance(alone, samples, 1, "expand")
+        _same_instance(model.expand(X[1:], Z[1:], Y[1:], of_second), samples, 1, "expand")
     seen = (samples.X[0] == X[0, 0, -1]).all(-1) & samples.mask[0]
     assert not seen.any(), "expand: a masked token is admissible"
 
@@ -251,9 +245,11 @@ def _alone(state: Snapshot, b: int) -> Snapshot:
 
 def _same_instance(alone: Any, batch: Any, b: int, what: str) -> None:
     """Check that instance b of a batch is the one that was made alone."""
-    for name in ("X", "Z", "Y", "mask"):
-        same = getattr(alone, name)[0].equal(getattr(batch, name)[b])
-        assert same, f"{what}: {name} depends on the other instances"
+    of_alone, of_batch = (vars(of) | vars(of).get("head_parameters", {}) for of in (alone, batch))
+    for name, value in of_alone.items():
+        if isinstance(value, Tensor):
+            same = value[0].equal(of_batch[name][b])
+            assert same, f"{what}: {name} depends on the other instances"
 
 
 def _random(*shape: int, seed: int = 0) -> Tensor:

@@ -62,8 +62,8 @@ def arrays(name: str, solution: Svm) -> dict[str, Any]:
 class Work:
     """A batch at work: trained instances, the `TokenSelection` of these, and their SVMs.
 
-    `solutions` are by norm the SVMs of the selected tokens, or the margin parts W_mm of Gen-SVM;
-    with these `finite` are the finite parts W_fin. `findings` are recorded, and `exclusions` are
+    `solutions` are by norm the SVMs of the selected tokens, or the margin parts W_mm of Gen-SVM.
+    `findings` are recorded, and `exclusions` are
     the instances with an SVM that is not solved. `status` is that before the SVMs.
     """
 
@@ -74,7 +74,6 @@ class Work:
     findings: Findings = field(default_factory=Findings)
     exclusions: list[Exclusion] = field(default_factory=list)
     solutions: dict[str, Svm] = field(default_factory=dict)
-    finite: dict[str, Svm] = field(default_factory=dict)
 
     def solve(self, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         """Return the solution of an SVM by a method of `svm`."""
@@ -164,21 +163,26 @@ def compare(work: Work) -> None:
 # --- Gen-SVM --------------------------------------------------------------------------------------
 
 
-def gen_svm(work: Work, sets: Tensor, log_softmax: Tensor, mask: Tensor) -> None:
-    """Solve Gen-SVM at the tokens `sets` (B, n, T); compare the weights with W_fin + C W_mm."""
+def gen_svm(work: Work, sets: Tensor, log_softmax: Tensor, mask: Tensor) -> dict[str, Tensor]:
+    """Solve Gen-SVM at the tokens `sets` (B, n, T); compare the weights with W_fin + C W_mm.
+
+    Returns the finite parts W_fin by norm.
+    """
+    finite = {}
     batch, W = work.trained.batch, work.trained.path.snapshots
     work.findings.arrays.update(attended=sets, log_softmax=log_softmax)
     for norm in work.run.config.svm.norms:
         fin, mm = work.solve(svm.solve_gen_svm, batch.X, batch.Z, sets, log_softmax, norm, mask)
-        fin = work.finite[norm] = work.keep(f"{norm}_fin", fin, f"{norm} W_fin: ")
+        fin = work.keep(f"{norm}_fin", fin, f"{norm} W_fin: ")
         mm = work.solutions[norm] = work.keep(norm, mm, f"{norm} W_mm: ")
-        pair = fin.W[:, None], mm.W[:, None]
+        finite[norm], pair = fin.W, (fin.W[:, None], mm.W[:, None])
         work.distance(f"one_minus_corr_{norm}", mm.W)
         work.distance(svmeq_name(norm), svmeq(W, *pair))
         work.findings.columns[f"svmeq_C_{norm}"] = svmeq_factor(W, *pair)[:, -1]
         work.findings.columns.update(columns(norm, mm))
         if norm == "frobenius":
             work.distance("one_minus_corr_svmeq_lsq", svmeq_least_squares(W, *pair))
+    return finite
 
 
 def attended(work: Work) -> None:
@@ -218,8 +222,8 @@ def components(work: Work) -> None:
     sets, risk = inside & first, RiskInside(batch, inside, work.run.objects.loss)
     logs = work.solve(lambda **_: risk.least())
     logs = (logs - logs.gather(2, sets.int().argmax(2, keepdim=True))).where(sets, 0.0)
-    gen_svm(work, sets, logs, first)
-    W_fin = work.finite[work.run.config.svm.norms[0]].W.flatten(1)
+    finite = gen_svm(work, sets, logs, first)
+    W_fin = finite[work.run.config.svm.norms[0]].flatten(1)
     falls = risk.falls(W_fin, sets & (sets.sum(2, keepdim=True) > 1))
     work.exclusions.insert(0, (falls, "rejected", FALLS))
     size = risk(W_fin)[1].norm(dim=1)
@@ -234,7 +238,7 @@ def components(work: Work) -> None:
         rest = torch.stack([apart(V) for V in W.unbind(1)], dim=1)
         work.findings.columns[f"{norm}_margin_gap"] = margin_gap(rest[:, -1], margins)
         if norm == "frobenius":
-            inside, fin = W - rest, work.finite[norm].W
+            inside, fin = W - rest, finite[norm]
             cyclic = problem.equality.any(1)[:, None]
             missed = (inside - fin[:, None]).norm(dim=(2, 3)).where(cyclic, torch.nan)
             work.findings.quantity("fin_distance", missed)

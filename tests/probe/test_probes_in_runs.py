@@ -14,7 +14,7 @@ from attnsvm.record.stored import StoredRun
 from tests.config.test_config import composed
 from tests.quick import refusals
 from tests.verify.forging import refusal
-from tests.verify.kinds import SMALL, written
+from tests.verify.kinds import BASE, written
 
 ALL = "probe=[rank,entropy,margin_gap,distance,balance]"
 
@@ -27,7 +27,7 @@ def M(tmp_path):
 
 @pytest.fixture
 def folder(tmp_path, M):
-    config = composed(*SMALL, ALL, M, "parameterization=kq")
+    config = composed(BASE, ALL, M, "parameterization=kq")
     return written(tmp_path, config, experiment.run(config))
 
 
@@ -59,7 +59,7 @@ def test_the_numbers_are_columns_of_trials_and_quantities_of_the_history(folder)
     assert b"entropy" in meta[b"meaning"]
     assert set(COLUMNS) <= set(attnsvm.load(folder).trials)
     assert refusal(folder) == ""
-    plain = experiment.run(composed(*SMALL, "parameterization=kq"))
+    plain = experiment.run(composed(BASE, "parameterization=kq"))
     assert not {*COLUMNS, "trained_K", "probe"} & {*plain.trials, *plain.solutions, *plain.timings}
 
 
@@ -68,14 +68,14 @@ def test_probes_and_the_content_of_files_are_part_of_the_identity(tmp_path, M):
     start = f"optimizer.init=file optimizer.init_path={tmp_path / 'W.npz'}"
     ranks = "probe=[rank]", "probe=[rank] probe.rank.threshold=0.1"
     cases = f"probe=[distance] {M}", start, *ranks, ""
-    first = {signature(composed(*SMALL, case)) for case in cases}
+    first = {signature(composed(BASE, case)) for case in cases}
     np.save(tmp_path / "M.npy", np.eye(3) + 1)
     np.savez(tmp_path / "W.npz", W0=np.eye(3) + 1)
-    changed = {signature(composed(*SMALL, case)) for case in cases[:2]}
+    changed = {signature(composed(BASE, case)) for case in cases[:2]}
     assert len(first | changed) == 7
 
 
 @pytest.mark.parametrize(("typed", "message"), refusals("probe"))
 def test_what_cannot_be_measured_is_refused_before_the_run(typed, message):
     with pytest.raises(ConfigError, match=re.escape(message)):
-        experiment.run(composed(*SMALL, typed))
+        experiment.run(composed(BASE, typed))

@@ -19,21 +19,25 @@ from tests.config.test_config import composed
 ALL = f"hypotheses=[{','.join(HYPOTHESES)}]"
 FEW = ALL.replace(",aligned_gradient", "")
 BASE = "data.n=3 data.T=4 data.d=3 trials=4 optimizer.steps=200"
-SMALL = tuple(BASE.split())
 KINDS = {
     "top": BASE,
-    "optimal": "selection=optimal data.n=5 data.T=5 data.d=2 trials=8",
     "multi": "head=relu selection=multi data.n=3 data.T=4 data.d=4 trials=30 "
     "optimizer.steps=400 selection.reject_all_positive=true",
+    "scc": "data=token_graph data.graph=cyclic data.n=12 trials=4 optimizer.steps=200 "
+    "optimizer.init=zero loss=log selection=scc",
+    "kq": f"{BASE} parameterization=kq",
+    "path": "data.n=3 data.T=4 data.d=3 trials=3 optimizer=regularization_path "
+    "optimizer.radii=[3,30,300] keep_path=true",
+    "diverged": "data.n=3 data.T=4 data.d=3 trials=2 optimizer.steps=40 optimizer=gd "
+    "optimizer.lr=1e307 loss=linear optimizer.growth=1e300",
+    "other_norms": f"{BASE} svm.norms=[frobenius,max,l1,l1.75,spectral]",
+    "optimal": "selection=optimal data.n=5 data.T=5 data.d=2 trials=8",
     "until_accepted": "head=relu selection=multi data.n=3 data.T=4 data.d=4 trials=2 seed=1 "
     "optimizer.steps=400 selection.until_accepted=true",
     "quadratic": "data=orthonormal head=quadratic head.lam=0.3 selection=multi data.n=3 data.T=4 "
     "data.d=6 trials=6 optimizer.steps=600",
     "no_constraint": "data.T=1 trials=2 optimizer.steps=2",
-    "kq": f"{BASE} parameterization=kq",
     "kq_low_rank": f"{BASE} parameterization=kq parameterization.m=1 trials=6",
-    "path": "data.n=3 data.T=4 data.d=3 trials=3 optimizer=regularization_path "
-    "optimizer.radii=[3,30,300] keep_path=true",
     "paths_far": "data=paths_far seed=1 trials=2 optimizer.steps=300 optimizer.init=zero "
     "keep_path=true",
     "planted": f"{BASE} data=planted optimizer.init=zero data.held_out=6 probe=[held_out] "
@@ -54,8 +58,6 @@ KINDS = {
     "hypotheses=[runner_up_local]",
     "cone_rejected": "data.n=8 data.T=5 data.d=2 trials=4 optimizer.steps=50 optimizer.init=cone",
     "no_step": "data.n=3 data.T=4 data.d=3 trials=2 optimizer.steps=0",
-    "diverged": "data.n=3 data.T=4 data.d=3 trials=2 optimizer.steps=40 optimizer=gd "
-    "optimizer.lr=1e307 loss=linear optimizer.growth=1e300",
     "adam": f"{BASE} optimizer=adam optimizer.lr=0.1 optimizer.batch=2 "
     "optimizer.weight_decay=0.1 probe=[constrained]",
     "rmsprop": f"{BASE} optimizer=adam optimizer.lr=0.03 optimizer.eps=0 optimizer.beta1=0 "
@@ -63,7 +65,6 @@ KINDS = {
     "quadratic_zigzag": f"{BASE} head=quadratic head.lam=0.3 optimizer.steps=500",
     "steepest": f"{BASE} optimizer=steepest optimizer.schedule=decay optimizer.growth=0.1 "
     "optimizer.beta=0.5",
-    "other_norms": f"{BASE} svm.norms=[frobenius,max,l1,l1.75,spectral]",
     "other_norms_multi": "head=relu selection=multi data.n=3 data.T=4 data.d=6 trials=12 seed=1 "
     "svm.norms=[max,l3]",
     "mixture": f"{BASE} data.d=6 data=orthonormal head=quadratic head.lam=0.5 "
@@ -72,8 +73,6 @@ KINDS = {
     "probe.rank.threshold=0.3 keep_path=true",
     "excess_risk_rounded": f"{BASE} probe=[excess_risk] optimizer.init=small "
     "optimizer.init_scale=1e17",
-    "scc": "data=token_graph data.graph=cyclic data.n=12 trials=4 optimizer.steps=200 "
-    "optimizer.init=zero loss=log selection=scc",
     "scc_contexts": "data=contexts data.K=5 data.d=3 trials=4 optimizer.steps=200 "
     "optimizer.init=zero loss=log selection=scc svm.norms=[frobenius,max]",
     "scc_kq": "data=token_graph data.embeddings=orthonormal trials=3 optimizer.steps=200 "
@@ -111,14 +110,14 @@ def some_quick(names: Iterable[str], quick: Collection[str]) -> list[object]:
     return [n if n in quick else pytest.param(n, marks=pytest.mark.full) for n in names]
 
 
-def recorded(name: str) -> tuple[object, RunRecord]:
+def recorded(name: str, *further: str) -> tuple[object, RunRecord]:
     """Return config and record of a kind of run, to be edited; it is run once in a process."""
-    return copy.deepcopy(_run(name))
+    return copy.deepcopy(_run(name, *further))
 
 
 @lru_cache
-def _run(name: str) -> tuple[object, RunRecord]:
-    config = composed(*KINDS[name].split())
+def _run(name: str, *further: str) -> tuple[object, RunRecord]:
+    config = composed(KINDS[name], *further)
     return config, experiment.run(config)
 
 

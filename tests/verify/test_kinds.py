@@ -15,9 +15,8 @@ from attnsvm.record.columns import DECLARED, QUANTITIES, RUN_COLUMNS, TRIAL_COLU
 from attnsvm.verify.run import RunProof, prove
 from tests.command import ran
 from tests.processors import SETTINGS
-from tests.verify.kinds import KINDS, from_file, recorded, some_quick, written
-
-QUICK = {"top", "multi", "scc", "kq", "path", "diverged", "other_norms"}
+from tests.quick import quick
+from tests.verify.kinds import KINDS, from_file, recorded, written
 
 
 def check_values(config, record):
@@ -41,7 +40,7 @@ def check_values(config, record):
     assert set(record.timings) <= {column.name.removesuffix("_s") for column in RUN_COLUMNS}
 
 
-@pytest.mark.parametrize("name", some_quick(KINDS, QUICK))
+@pytest.mark.parametrize("name", quick(*KINDS, count=7))
 def test_every_kind_of_run_passes(name, tmp_path):
     config, record = recorded(name)
     check_values(config, record)
@@ -70,7 +69,7 @@ OTHER_DRAWS = {"ATEN_CPU_CAPABILITY": "default"}
 def test_records_of_another_processor_are_not_refused(names, environment, tmp_path):
     """Draws have other last bits without vector instructions; the images of digits are no draws."""
     for name in names:
-        written(tmp_path, *recorded(name))
+        written(tmp_path, *recorded(name, "trials=2"))
     env = os.environ | environment
     done = ran(str(tmp_path), "--all", cwd=tmp_path, command="attnsvm-verify", env=env)
     assert done.stdout.endswith(" 0 differ\n")

@@ -7,7 +7,8 @@ import torch
 from attnsvm.data import sample
 from attnsvm.verify.rerun import DRAW, SIZE, Rerun, changed, compare, tolerance
 from tests.config.test_config import composed
-from tests.verify.kinds import SMALL, some_quick
+from tests.quick import quick
+from tests.verify.kinds import BASE
 
 AMPLIFIED = {
     "divisions by small numbers": "optimizer=adam optimizer.lr=0.03 optimizer.eps=0 "
@@ -22,7 +23,7 @@ class Case:
     """Two instances of a run that is run again, and their record."""
 
     def __init__(self, words: str) -> None:
-        self.rerun = Rerun(composed(*SMALL, "trials=2", *words.split()))
+        self.rerun = Rerun(composed(BASE, "trials=2", words))
         self.batch = self.rerun.instances(0, 2)
         self.layered = "transformer" in words
 
@@ -40,7 +41,7 @@ class Case:
         return compare(self.rerun, self.batch, stated, free=lambda name: False, **options)
 
 
-@pytest.mark.parametrize("name", some_quick(AMPLIFIED, ("divisions by small numbers",)))
+@pytest.mark.parametrize("name", quick(*AMPLIFIED))
 def test_what_other_last_bits_give_is_accepted_and_more_is_refused(name):
     """Runs from other changes of the inputs than those that are measured, as another machine's."""
     case = Case(AMPLIFIED[name])
