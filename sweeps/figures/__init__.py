@@ -115,7 +115,7 @@ def paged(
     figures: Mapping[str, Callable[[Tables, CellAxes], Figure]],
     tables: Tables,
     axes: CellAxes,
-    remarks: Sequence[str] = (),
+    remarks: Sequence[str],
     *,
     notes: Callable[[Tables, CellAxes], Sequence[str]] = lambda tables, axes: (),
     caption: Mapping[str, str] | None = None,
@@ -123,7 +123,7 @@ def paged(
     panels: Sequence[str] = (),
     room: int = 1,
     cells: str = "",
-    counts: str | None = None,
+    counted: bool = True,
     animate: Callable[[Tables], tuple[np.ndarray, ...]] = lambda tables: (),
 ) -> list[Drawing]:
     """Return figures by name; NAME_1, NAME_2, ... where one figure has no room for all cells.
@@ -133,11 +133,10 @@ def paged(
     are the first ones to get panels or curves of their own, of which a figure has at most `room`.
     The table `cells`, by default that of the counts, holds every cell.
 
-    The small print is the note of the caption, `notes`, the counts of instances by status, and the
-    remarks. The table of counts is by default the one that ends in _counts, "" for none.
+    The small print is the note of the caption, `notes`, if `counted` the number of instances by
+    status, and the remarks. The table of counts is the one that ends in _counts, if there is one.
     """
-    if counts is None:
-        counts = next((key for key in tables if key.endswith("_counts")), "")
+    counts = next((key for key in tables if key.endswith("_counts")), "")
     table = tables[cells or counts]
     shared = [axis for axis in panels if axis in axes.names]
     shared += axes.besides(*inner, *panels)
@@ -151,8 +150,8 @@ def paged(
     left = replace(axes, names=tuple(axes.besides(*apart)))
 
     def small_print(note: str, part: Tables) -> list[str]:
-        counted = [status_counts(part[counts], left)] if counts else []
-        return [note, *notes(part, left), *counted, *remarks]
+        by_status = [status_counts(part[counts], left)] if counts and counted else []
+        return [note, *notes(part, left), *by_status, *remarks]
 
     drawings = []
     for (name, figure), (i, cell) in product(figures.items(), enumerate(pages[:FIGURES])):

@@ -6,7 +6,6 @@ from functools import partial
 from itertools import chain, product
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
@@ -43,6 +42,7 @@ from ._numbers import (
     certified,
     history_of,
     joined,
+    of_norms,
     of_own_norm,
     outcome_shares,
     outcomes,
@@ -142,7 +142,7 @@ class Curves:
             )
             shares = statistics.shares(trials.assign(flag=flag.where(known)), keys, "flag")
             tables[f"{self.name}_{end}"] = shares
-        return tables | {f"{self.name}_counts": outcomes(frames.rows, frames.cells)}
+        return tables | {f"{self.name}_counts": outcomes(frames)}
 
     def _values(
         self, frames: LoadedSweep, trials: pd.DataFrame, keys: list[str], names: Sequence[str]
@@ -157,7 +157,7 @@ class Curves:
         present = [name for name in names if name in trials]
         return trials.melt(keys, present, "quantity", "value"), [*keys, "quantity"]
 
-    def draw(self, tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
+    def draw(self, tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> list[Drawing]:
         """Return the figures, or several of each if there are too many curves."""
         parts = {self.main or self.name: self.quantities}
         parts |= {f"{self.name}_{end}": quantities for end, quantities in self.more.items()}
@@ -222,7 +222,7 @@ class Curves:
 class Plateau(Curves):
     """With a figure of how the quantities change over the last decade of steps."""
 
-    def draw(self, tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
+    def draw(self, tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> list[Drawing]:
         """Return the ratios of the last decade, and the curves."""
         falls = paged({self.name: self.falls}, tables, axes, remarks, inner=axes.names)
         return falls + super().draw(tables, axes, remarks)
@@ -280,7 +280,7 @@ class Graphs(Curves):
         """Return the curves, counts, and the tokens of a query of each cell."""
         return super().tables(frames) | {f"{self.name}_graph": priority_graph.table(frames)}
 
-    def draw(self, tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
+    def draw(self, tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> list[Drawing]:
         """Return a graph for each cell, if there is any, and the curves."""
         key, drawings = f"{self.name}_graph", super().draw(tables, axes, remarks)
         if tables[key].empty:
@@ -355,10 +355,9 @@ class StepNorm(Curves):
 
     def trials(self, frames: LoadedSweep) -> pd.DataFrame:
         """Return the instances with their `own_margin_gap`, NaN in a norm without an SVM."""
-        own = pd.Series(np.nan, frames.rows.index)
-        for norm, rows in frames.rows.groupby("optimizer.norm"):
-            own[rows.index] = rows.get(f"{norm}_margin_gap", np.nan)
-        return frames.rows.assign(own_margin_gap=own)
+        rows = frames.rows
+        own = of_norms(rows, rows["optimizer.norm"], "{}_margin_gap")
+        return rows.assign(own_margin_gap=own)
 
 
 @dataclass(frozen=True)
@@ -374,13 +373,20 @@ class Types:
         b1 = statistics.shares(trials, by, "assumption_b1").assign(kind="assumption_b1")
         return {
             "convergence_types": pd.concat([outcome_shares(trials, by), b1], ignore_index=True),
-            "convergence_types_counts": outcomes(trials, frames.cells),
+            "convergence_types_counts": outcomes(frames),
         }
 
-    def draw(self, tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
+    def draw(self, tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> list[Drawing]:
         """Return one figure, or several if there are too many panels."""
-        panels: Any = {"panels": ["parameterization"], "room": MOST_PANELS}
-        return paged({self.name: self.figure}, tables, axes, remarks, inner=[self.x], **panels)
+        return paged(
+            {self.name: self.figure},
+            tables,
+            axes,
+            remarks,
+            inner=[self.x],
+            panels=["parameterization"],
+            room=MOST_PANELS,
+        )
 
     def figure(self, tables: Tables, axes: CellAxes) -> Figure:
         """Return bars, with the interval of the share `global` beside each."""

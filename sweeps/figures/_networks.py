@@ -87,7 +87,7 @@ class Networks(Curves):
             tables[f"{self.name}_selection"] = since
         return tables
 
-    def draw(self, tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
+    def draw(self, tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> list[Drawing]:
         """Return the curves, and the bars."""
         figures = {f"{self.name}_ends": self.bars} if self.ends else {}
         ends = paged(figures, tables, axes, remarks, inner=self.inner)
@@ -135,10 +135,10 @@ class Heads:
             statistics.summaries(rows, keys, name, statistic).assign(measure=name)
             for rows, name, statistic in measures
         ]
-        counts = outcomes(frames.rows, frames.cells)
+        counts = outcomes(frames)
         return {"heads": pd.concat(parts, ignore_index=True), "heads_counts": counts}
 
-    def draw(self, tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
+    def draw(self, tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> list[Drawing]:
         """Return the correlations with the tokens of two heads, and the risk."""
         figures = {"heads": ("own", "equal"), "heads_risk": ("risk",)}
         parts = {name: partial(self.figure, measures) for name, measures in figures.items()}

@@ -16,7 +16,7 @@ from attnsvm.record.run import read_run
 from attnsvm.record.stored import StoredRun
 
 from .. import statistics
-from ..cells import CellAxes, row_key
+from ..cells import GRADIENT, CellAxes, row_key
 from ..loaded import LoadedSweep
 
 CONVERGENCE = WORDS["convergence"]
@@ -46,14 +46,17 @@ def certified(frames: LoadedSweep) -> pd.DataFrame:
     return frames.rows[frames.rows["status"] == "ok"]
 
 
+def of_norms(table: pd.DataFrame, norms: "pd.Series[Any]", name: str) -> "pd.Series[float]":
+    """Return the column `name`, which has {} for the norm, of each row's own norm; NaN without."""
+    values = pd.Series(np.nan, index=table.index)
+    for norm, rows in table.groupby(norms):
+        values[rows.index] = rows.get(name.format(norm), np.nan)
+    return values
+
+
 def of_own_norm(table: pd.DataFrame, name: str) -> "pd.Series[float]":
     """Return the column of `OWN` in the norm of each row's parameterization, NaN without."""
-    values = pd.Series(np.nan, index=table.index)
-    for rule, norm in OWN_NORM.items():
-        column, rows = OWN[name].format(norm), table["parameterization"] == rule
-        if column in table:
-            values[rows] = table.loc[rows, column]
-    return values
+    return of_norms(table, table["parameterization"].map(OWN_NORM), OWN[name])
 
 
 def history_of(frames: LoadedSweep, trials: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
@@ -154,10 +157,10 @@ def frame_fields(ax: Axes, columns: Iterable[int], rows: Iterable[int], colour: 
 # --- counts ---------------------------------------------------------------------------------------
 
 
-def outcomes(trials: pd.DataFrame, axes: CellAxes) -> pd.DataFrame:
+def outcomes(frames: LoadedSweep) -> pd.DataFrame:
     """Return the number of instances of each cell by status, reason and how training ended."""
-    trials = trials.assign(training=trials.get("training", ""))
-    return statistics.counts(trials, [*axes.names, "status", "reason", "training"])
+    trials = frames.rows.assign(training=frames.rows.get("training", ""))
+    return statistics.counts(trials, [*frames.cells.names, "status", "reason", "training"])
 
 
 def status_counts(outcomes: pd.DataFrame, axes: CellAxes) -> str:
@@ -171,12 +174,11 @@ def status_counts(outcomes: pd.DataFrame, axes: CellAxes) -> str:
 def stalled(outcomes: pd.DataFrame, axes: CellAxes) -> str:
     """Return a sentence on the instances that are drawn although their training stalled."""
     drawn = outcomes[outcomes["status"] == "ok"]
-    if not (drawn["training"] == "stalled").any():
+    drawn = drawn.assign(stalled=drawn["count"].where(drawn["training"] == "stalled", 0))
+    if not drawn["stalled"].any():
         return ""
     parts = [
-        f"{part.loc[part['training'] == 'stalled', 'count'].sum()} of {part['count'].sum()} {name}"
-        for name, part in axes.split(
-            drawn, [key for key in ("optimizer.gradient",) if key in axes.names]
-        )
+        f"{part['stalled'].sum()} of {part['count'].sum()} {name}".strip()
+        for name, part in axes.split(drawn, [key for key in axes.names if key == GRADIENT])
     ]
-    return f" Drawn although training stalled: {', '.join(part.strip() for part in parts)}."
+    return f" Drawn although training stalled: {', '.join(parts)}."

@@ -40,7 +40,7 @@ def tables(frames: LoadedSweep) -> Tables:
     }
 
 
-def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
+def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> list[Drawing]:
     """Return a chart of each quantity over an axis, and bars of the outcomes of few cells."""
     by, cells = axes.besides(), tables["usable"]
     sizes = cells[by].dropna(axis="columns").nunique()
@@ -55,7 +55,6 @@ def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Dr
     shown = {str(quantity): part for quantity, part in tables["agreement"].groupby("quantity")}
     if (cells["share"] < 1).any() or not shown:
         shown["ok"] = cells
-    shared: Any = {"counts": "", "cells": "chart"}
     drawings = []
     for quantity, part in shown.items():
         y = "instances with status ok" if quantity == "ok" else quantity
@@ -67,11 +66,11 @@ def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Dr
             remarks,
             notes=partial(_notes, kind),
             inner=list(parts.values()),
-            **shared,
+            cells="chart",
         )
     outcomes = {"chart": tables["outcomes"]}
     if len(cells) <= BARS:
-        drawings += paged({"adhoc": _outcomes}, outcomes, axes, remarks, inner=by, **shared)
+        drawings += paged({"adhoc": _outcomes}, outcomes, axes, remarks, inner=by, cells="chart")
     return drawings
 
 

@@ -100,7 +100,7 @@ def _published(trials: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     return trials.loc[same, names].drop_duplicates().sort_values(names).merge(read, on="data.d")
 
 
-def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
+def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> list[Drawing]:
     """Return the correlations at the last step over d, and the seeds that both accept."""
     figures = {"correlation_vs_d": _versus_d}
     if tables["correlation_vs_d"]["instances"].eq(SAME).any():
@@ -111,11 +111,10 @@ def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Dr
         axes,
         remarks,
         notes=_notes,
-        counts="",
+        counted=False,
         inner=["data.d"],
         panels=[GRADIENT],
         room=2,
-        cells="correlation_vs_d_counts",
     )
 
 

@@ -51,7 +51,7 @@ def tables(frames: LoadedSweep) -> Tables:
     return {
         "mirror_descent": table,
         "mirror_descent_tokens": of_pairs(frames),
-        "mirror_descent_counts": outcomes(frames.rows, frames.cells),
+        "mirror_descent_counts": outcomes(frames),
     }
 
 
@@ -99,7 +99,7 @@ def _place(norm: str) -> tuple[float, str]:
     return _power(norm) or np.inf, norm
 
 
-def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
+def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> list[Drawing]:
     """Return the figures for W, and those for (K, Q)."""
     known = set(tables["mirror_descent"]["optimizer.gradient"])
     drawings: list[Drawing] = []

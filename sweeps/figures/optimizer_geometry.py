@@ -67,10 +67,10 @@ class Geometry:
         return {
             self.name: statistics.summaries(long, [*keys, "margin_in"], "value", "median"),
             f"{self.name}_tokens": _selections.of_pairs(frames),
-            f"{self.name}_counts": outcomes(frames.rows, frames.cells),
+            f"{self.name}_counts": outcomes(frames),
         }
 
-    def draw(self, tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
+    def draw(self, tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> list[Drawing]:
         """Return the map, or several."""
         return paged({self.name: partial(_map, self.name)}, tables, axes, remarks, room=self.room)
 

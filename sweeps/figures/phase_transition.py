@@ -58,11 +58,11 @@ def tables(frames: LoadedSweep) -> Tables:
     return {
         "phase_transition": shares,
         "phase_transition_halfway": statistics.halfway_points(shares[of_most], keys, "data.d"),
-        "phase_transition_counts": outcomes(trials, frames.cells),
+        "phase_transition_counts": outcomes(frames),
     }
 
 
-def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
+def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> list[Drawing]:
     """Return the d of one half and maps of the shares, over T at each n, and over n at each T."""
     table, figures, maps = tables["phase_transition"], dict[str, Any](), list[Drawing]()
     for axis, fixed in AXES.items():

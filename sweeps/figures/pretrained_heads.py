@@ -51,7 +51,7 @@ def tables(frames: LoadedSweep) -> Tables:
         "pretrained_heads_total": _total(heads, [*by, "svm", "svm_norm"]),
         "pretrained_heads_attention": _head_attention.table(frames, one_token, by),
         "pretrained_heads_optimality": _optimality(frames.rows, by),
-        "pretrained_heads_counts": outcomes(frames.rows, frames.cells),
+        "pretrained_heads_counts": outcomes(frames),
     }
 
 
@@ -187,7 +187,7 @@ def _total(heads: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     ).reset_index()
 
 
-def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
+def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> list[Drawing]:
     """Return the heads against the controls, for each SVM, and an example."""
     svms = {"pretrained_heads": "one token", "pretrained_heads_gen_svm": "Gen-SVM"}
     shared: dict[str, Any] = {

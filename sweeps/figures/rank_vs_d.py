@@ -86,7 +86,7 @@ def _row_per_cell(trials: pd.DataFrame, by: list[str]) -> pd.DataFrame:
 INSTANCES = {"certified": _certified, "published": _published}
 
 
-def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
+def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> list[Drawing]:
     """Return the ranks where n varies, where T does, and the shares without a solution."""
     known = [roles for roles in FIGURES.values() if len(_panels(tables["rank_vs_d"], axes, *roles))]
     figures = {
@@ -94,9 +94,7 @@ def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Dr
         for kind, figure in {"": _ranks, "_infeasible": _shares}.items()
         for end, roles in zip(FIGURES, known, strict=False)  # the first one has the plain name
     }
-    return paged(
-        figures, tables, axes, remarks, notes=_small_print, inner=X, cells="rank_vs_d", counts=""
-    )
+    return paged(figures, tables, axes, remarks, notes=_small_print, inner=X, cells="rank_vs_d")
 
 
 def _panels(table: pd.DataFrame, axes: CellAxes, fixed: str, series: str) -> pd.DataFrame:

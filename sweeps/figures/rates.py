@@ -9,7 +9,7 @@ import pandas as pd
 from .. import statistics, style
 from ..facets import curves, labels, panels_of
 from ..notation import MEASURED
-from . import MOST_CURVES, CellAxes, Drawing, Figure, LoadedSweep, Tables, paged
+from . import MOST_CURVES, CellAxes, Figure, LoadedSweep, Tables, paged
 from ._numbers import history_of, outcomes
 
 QUANTITIES = MEASURED["rates"]
@@ -62,7 +62,7 @@ def tables(frames: LoadedSweep) -> Tables:
         "rates": _laws(local, by),
         "rates_by_decade": local,
         "rates_curves": medians.merge(norms, on=[*by, "step"]),
-        "rates_counts": outcomes(frames.rows, frames.cells),
+        "rates_counts": outcomes(frames),
     }
 
 
@@ -136,13 +136,6 @@ def _laws(local: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
-def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
-    """Return the curves over the norm of W, and over the steps."""
-    figures = {"rates": partial(_figure, "W_norm", [*GUIDES])}
-    figures["rates_steps"] = partial(_figure, "step", [*QUANTITIES])
-    return paged(figures, tables, axes, remarks, room=MOST_CURVES)
-
-
 def _figure(x: str, quantities: Sequence[str], tables: Tables, axes: CellAxes) -> Figure:
     """Return a panel for each quantity, over the norm with lines of the slopes of theory."""
     table = tables["rates_curves"]
@@ -163,3 +156,10 @@ def _figure(x: str, quantities: Sequence[str], tables: Tables, axes: CellAxes) -
             ax.plot(part * end["W_norm"], y, ":", color=style.INK)
             ax.text(end["W_norm"] / 1e3, y[0], rf"$\|W\|^{{{exponent:.0f}}}$", va="bottom")
     return fig
+
+
+FIGURES = {
+    "rates": partial(_figure, "W_norm", [*GUIDES]),
+    "rates_steps": partial(_figure, "step", [*QUANTITIES]),
+}
+draw = partial(paged, FIGURES, room=MOST_CURVES)

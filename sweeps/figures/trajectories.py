@@ -1,6 +1,7 @@
 """Paths of W z_i in two dimensions, and the directions that the SVM predicts (section 4)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from matplotlib.axes import Axes
 from .. import style
 from ..cells import groups, rows_of
 from ..notation import RULES, SVMS
-from . import CellAxes, Drawing, Figure, LoadedSweep, Tables, paged
+from . import CellAxes, Figure, LoadedSweep, Tables, paged
 from ._numbers import arrays_of, attention, joined, outcomes, tidy
 
 SCENES = {"paths_far": "samples far apart", "paths_near": "samples overlapping"}
@@ -41,7 +42,7 @@ def tables(frames: LoadedSweep) -> Tables:
             for name, part in scene.items():
                 parts[name].append(part.assign(**cell))
     result = {f"trajectories_{k}": joined(rows, keys) for k, rows in parts.items()}
-    return {**result, "trajectories_counts": outcomes(frames.rows, frames.cells)}
+    return {**result, "trajectories_counts": outcomes(frames)}
 
 
 def _scene(arrays: Mapping[str, np.ndarray]) -> Tables:
@@ -85,19 +86,6 @@ def _scene(arrays: Mapping[str, np.ndarray]) -> Tables:
         "paths": paths.assign(step=arrays["steps"][kept][paths["step"]]),
         "rays": joined(rays, ["svm_norm", "sample", "x", "y"]),
     }
-
-
-def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
-    """Return the scenes with their animation."""
-    return paged(
-        {"trajectories": _figure},
-        tables,
-        axes,
-        remarks,
-        inner=X[1:],
-        cells="trajectories_tokens",
-        animate=_frames,
-    )
 
 
 def _frames(tables: Tables) -> tuple[np.ndarray, ...]:
@@ -163,3 +151,7 @@ def _panel(
             ax.plot([0, far["x"]], [0, far["y"]], DASHES[norm], color=colour, lw=1.1)
     ax.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
     ax.locator_params(nbins=5)
+
+
+SCENE = {"trajectories": _figure}
+draw = partial(paged, SCENE, inner=X[1:], cells="trajectories_tokens", animate=_frames)
