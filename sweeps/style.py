@@ -73,16 +73,18 @@ def figure(width: float, height: float) -> Figure:
 
 def png(fig: Figure) -> bytes:
     """Return the figure as a PNG file."""
-    buffer = io.BytesIO()
-    fig.savefig(buffer, format="png", metadata={"Software": None})
-    return buffer.getvalue()
+    return _saved(fig, "png", "Software")
 
 
 def pdf(fig: Figure) -> bytes:
     """Return the figure as a PDF file with its fonts embedded, the same bytes every time."""
     logging.getLogger("fontTools").setLevel(logging.WARNING)  # below, it logs each glyph table
+    return _saved(fig, "pdf", "CreationDate")
+
+
+def _saved(fig: Figure, kind: str, varying: str) -> bytes:
     buffer = io.BytesIO()
-    fig.savefig(buffer, format="pdf", metadata={"CreationDate": None})
+    fig.savefig(buffer, format=kind, metadata={varying: None})
     return buffer.getvalue()
 
 
@@ -147,9 +149,10 @@ def note(fig: Figure, lines: Sequence[str]) -> None:
 def legend(fig: Figure, handles: Mapping[str, Artist]) -> None:
     """Name what the panels show, above them; the figure grows by the height of the legend."""
     names = [wrapped(name, fig.get_figwidth() - 0.5) for name in handles]
-    look: Any = {"loc": "outside upper left", "alignment": "left"}
     for columns in range(len(names), 0, -1):
-        words = fig.legend(handles.values(), names, ncols=columns, **look)
+        words = fig.legend(
+            handles.values(), names, ncols=columns, loc="outside upper left", alignment="left"
+        )
         size = words.get_window_extent()
         if columns == 1 or size.width <= fig.bbox.width:
             fig.set_figheight(fig.get_figheight() + size.height / fig.dpi)
@@ -168,11 +171,10 @@ def empty(ax: Axes, text: str) -> None:
 
 def colours(keys: Iterable[Hashable]) -> dict[Any, str]:
     """Return one colour per key, in order: the palette, or shades of viridis for many keys."""
-    keys = list(keys)
-    shades = list(PALETTE)
+    keys, shades = list(keys), [*PALETTE]
     if len(keys) > len(PALETTE):
         spread = mpl.colormaps["viridis"](np.linspace(0, 0.9, len(keys)))
-        shades = [mpl.colors.to_hex(shade) for shade in spread]
+        shades = [*map(mpl.colors.to_hex, spread)]
     return dict(zip(keys, shades, strict=False))
 
 
@@ -212,8 +214,7 @@ def x_axis(ax: Axes, values: np.ndarray, log: bool, ticks: Iterable[float]) -> N
     if log and len(positive):
         least, decades = positive.min(), np.log10(positive.max() / positive.min())
         if len(positive) < len(values):
-            # fits two labels
-            linear = max(0.8, 0.15 * decades)
+            linear = max(0.8, 0.15 * decades)  # fits two labels
             ax.set_xscale("symlog", linthresh=least, linscale=linear)
             ax.set_xlim(-0.3 * least, 2 * positive.max())
             locator = ticker.SymmetricalLogLocator(base=10, linthresh=least)

@@ -75,9 +75,8 @@ def figure(tables: Tables, axes: CellAxes) -> Figure:
         return fig
     queries = table.drop_duplicates("sentence")["of_query"].map(_short).tolist()
     words: Any = {"yticklabels": queries} if any(queries) else {}
-    place = dict(zip(("layer", "head"), table[HEAD].iloc[0], strict=True))
-    place["seed"] = table["seed"].iloc[0]
-    style.heading(ax, ", ".join(f"{name} {number}" for name, number in place.items()))
+    layer, head, seed = table[[*HEAD, "seed"]].iloc[0]
+    style.heading(ax, f"layer {layer}, head {head}, seed {seed}")
     heatmap(
         ax,
         table.assign(word=table["word"].map(_short)),

@@ -114,12 +114,6 @@ def figure(name: str, tables: Tables, axes: CellAxes) -> Figure:
     )
     fig = style.figure(style.PAGE, 0.75 + 0.2 * len(nodes))
     left, right = fig.subplots(1, 2, sharey=True, width_ratios=(1, 1.6))
-    look: Any = {
-        "linewidths": 1,
-        "linecolor": "white",
-        "cbar_kws": {"label": "softmax", "shrink": 0.6},
-    }
-    names = [style.plain(token, 16) for token in nodes["token"]]
     heatmap(
         right,
         shown,
@@ -131,14 +125,16 @@ def figure(name: str, tables: Tables, axes: CellAxes) -> Figure:
         vmax=1,
         cbar=True,
         xticklabels=False,
-        yticklabels=names,
-        **look,
+        yticklabels=[style.plain(token, 16) for token in nodes["token"]],
+        linewidths=1,
+        linecolor="white",
+        cbar_kws={"label": "softmax", "shrink": 0.6},
     )
     right.set(facecolor="#efefef", xlim=(0, max(len(sequences), 6)))
     right.tick_params(labelleft=True)
     places = np.arange(len(sequences)) + 0.5
-    mark: Any = {"marker": "o", "markersize": 3.5, "color": style.INK, "markeredgecolor": "white"}
-    right.plot(places, following["row"][: len(places)] + 0.5, ls="", mew=0.6, **mark)
+    rows = following["row"][: len(places)] + 0.5
+    right.plot(places, rows, "o", ms=3.5, color=style.INK, mec="white", mew=0.6)
     query = style.plain(tokens["last"].iloc[0])
     style.heading(left, f"token-priority graph of “{query}”")
     style.heading(right, "attention of the trained layer; dot: the next token")
@@ -164,8 +160,9 @@ def _graph(ax: Axes, tokens: pd.DataFrame, nodes: pd.DataFrame) -> None:
         near, start, end = -0.025 * width, a + 0.5 + apart, b + 0.5 - apart
         arc = MplPath([(near, start), (far, start), (far, end), (near, end)], [1, 4, 4, 4])
         tips = "<|-|>" if (b, a) in pairs else "-|>"
-        look: Any = {"color": colours[a] if inside else "#b0b0b0", "lw": 1.2 if inside else 0.7}
-        ax.add_patch(FancyArrowPatch(path=arc, arrowstyle=tips, mutation_scale=6, **look))
+        colour, width_pt = (colours[a], 1.2) if inside else ("#b0b0b0", 0.7)
+        arrow = FancyArrowPatch(path=arc, arrowstyle=tips, mutation_scale=6, color=colour)
+        ax.add_patch(arrow).set_linewidth(width_pt)
     ax.scatter(np.zeros(len(nodes)), nodes["row"] + 0.5, s=30, color=colours, zorder=4)
     ax.set(xlim=(-width, 0.03 * width), xticks=[])
     ax.tick_params(length=0, labelleft=False)

@@ -136,29 +136,24 @@ def rank_frames(
     def instance(cell, seed):
         n, T, d = (int(str(cell[name])) for name in ("data.n", "data.T", "data.d"))
         feasible = rng.random() < np.clip((d - 1) / max(T - 1, n), 0, 1)
+        certified, published, usual = (
+            ("solved", "optimal", min(n, d)) if feasible else ("infeasible", "infeasible", 1)
+        )
         row = {}
-        ranks = {"frobenius": min(n, d), "nuclear": 1 + rng.binomial(min(n, d) - 1, 0.25)}
-        for norm, rank in ranks.items():
-            row |= {
-                f"{norm}_status": "solved" if feasible else "infeasible",
-                f"{norm}_rank": rank if feasible else pd.NA,
-                f"{norm}_objective": 3.0 if feasible else np.nan,
-                f"published_{norm}_status": "optimal" if feasible else "infeasible",
-                f"published_{norm}_rank": min(n, d) if feasible else 1,
-            }
+        for norm, rank in (
+            ("frobenius", usual),
+            ("nuclear", 1 + rng.binomial(min(n, d) - 1, 0.25)),
+        ):
+            row |= {f"{norm}_status": certified, f"{norm}_rank": rank if feasible else pd.NA}
+            row |= {f"published_{norm}_status": published, f"published_{norm}_rank": usual}
         if not feasible:
             return row | {"status": "infeasible", "reason": "certified by a ray"}
-        none = {"frobenius_status": None, "nuclear_status": None}
-        none |= {"frobenius_rank": pd.NA, "nuclear_rank": pd.NA}
+        no_nuclear = {"nuclear_status": "undecided", "nuclear_rank": pd.NA}
+        none = {"frobenius_status": None, "frobenius_rank": pd.NA, "nuclear_status": None}
         return row | {
-            3: {
-                "status": "undecided",
-                "nuclear_status": "undecided",
-                "nuclear_rank": pd.NA,
-                "reason": HOSTILE,
-            },
+            3: {"status": "undecided", "reason": HOSTILE} | no_nuclear,
             4: {"status": "tie", "reason": "two tokens of equal score"},
-            5: {"status": "failed", "reason": HOSTILE} | none,
+            5: {"status": "failed", "reason": HOSTILE} | no_nuclear | none,
         }.get(seed, {})
 
     grid = {f"n{n}T{T}d{d}": cell_of(n, T, d) for n, T in cells for d in ds}

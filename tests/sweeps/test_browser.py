@@ -10,19 +10,8 @@ from attnsvm.sweeps import report
 from tests.sweeps import synthetic
 
 CHROMIUM = shutil.which("chromium")
-OPTIONS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--disable-dev-shm-usage",
-    "--enable-logging=stderr",
-    "--v=0",
-)
+OFF = ("gpu", "quic", "background-networking", "component-update", "sync", "dev-shm-usage")
+OPTIONS = ("--headless", "--no-sandbox", "--no-first-run", "--enable-logging=stderr", "--v=0")
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no `chromium` on the PATH")
 
@@ -31,7 +20,8 @@ PROBE = Path(__file__).with_name("sort_tables.js").read_text()
 
 def browse(page, profile):
     assert CHROMIUM is not None
-    command = [CHROMIUM, *OPTIONS, f"--user-data-dir={profile}", "--dump-dom", page.as_uri()]
+    options = [*OPTIONS, *(f"--disable-{part}" for part in OFF), f"--user-data-dir={profile}"]
+    command = [CHROMIUM, *options, "--dump-dom", page.as_uri()]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
 
 

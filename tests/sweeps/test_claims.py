@@ -38,19 +38,10 @@ FEASIBLE = (
 
 def tiny_claim(**changed):
     """Return a claim on TINY: the SVM is feasible, for d >= 2."""
-    parts = {
-        "name": "one",
-        "paper": "0000.00000",
-        "number": "Lemma 0",
-        "reading": "stated",
-        "title": "a title",
-        "statement": "a statement",
-        "hypotheses": {"d >= 2": ("d >= 2", OTHERWISE)},
-        "prediction": FEASIBLE,
-        "runs": (TINY,),
-        "tolerance": "none",
-    }
-    return Claim(**(parts | changed))
+    words = dict.fromkeys(("paper", "number", "title", "statement", "tolerance"), "some words")
+    parts = {"name": "one", "reading": "stated", "prediction": FEASIBLE, "runs": (TINY,)}
+    parts |= {"hypotheses": {"d >= 2": ("d >= 2", OTHERWISE)}}
+    return Claim(**words | parts | changed)
 
 
 @pytest.fixture(scope="module")
@@ -179,10 +170,8 @@ def test_verdicts_are_those_of_scaled_instances(tmp_path):
             evidence = Evidence(frames, claim.columns)
             with contextlib.suppress(LookupError, NameError, ValueError):
                 words = evidence.words(claim.prediction).tolist()
-                met = [
-                    str(claim.met(hypothesis, evidence).tolist()) for hypothesis in claim.hypotheses
-                ]
-                words_of[claim.name] = words, met
+                met = [claim.met(hypothesis, evidence) for hypothesis in claim.hypotheses]
+                words_of[claim.name] = words, [str(truths.tolist()) for truths in met]
         rulings.append(words_of)
     assert len(rulings[0]) > 30
     assert rulings[1:] == rulings[:1] * 2

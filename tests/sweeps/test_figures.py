@@ -1,5 +1,6 @@
 import dataclasses
 import warnings
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -104,21 +105,17 @@ def adhoc_cells(*heads, ds=(4,), ns=(5,)):
         value = np.nan if lost else 10.0 ** -(cell["data.d"] + seed)
         return {"status": status, "convergence": "", "one_minus_corr_frobenius": value}
 
-    cells = {
-        f"{head}{n}-{d}": {"head": head, "data.n": n, "data.d": d}
-        for head in heads
-        for n in ns
-        for d in ds
-    }
+    names = ("head", "data.n", "data.d")
+    cells = {str(cell): dict(zip(names, cell, strict=True)) for cell in product(heads, ns, ds)}
     return synthetic.sweep("", cells, instance, trials=3)
 
 
 def test_a_numeric_axis_of_an_adhoc_sweep_is_x_and_the_next_ones_colours_and_columns():
     frames = adhoc_cells("linear", "relu", ds=(2, 4, 6, 8), ns=(3, 5, 7))
     tables, drawings, texts = drawn(frames)
-    assert [drawing.name for drawing in drawings] == ["adhoc_one_minus_corr_frobenius", "adhoc_ok"]
-    for drawing in drawings:  # 24 cells: no bars
-        panels = drawing.figure.axes
+    figures = {drawing.name: drawing.figure.axes for drawing in drawings}  # 24 cells: no bars
+    assert [*figures] == ["adhoc_one_minus_corr_frobenius", "adhoc_ok"]
+    for panels in figures.values():
         assert [ax.get_title(loc="left") for ax in panels] == ["$n=3$", "$n=5$", "$n=7$"]
         assert {ax.get_xlabel() for ax in panels} == {"token dimension $d$"}
         assert [len(ax.get_lines()) for ax in panels] == [2, 2, 2]

@@ -86,10 +86,10 @@ def test_runs_without_rows_are_named_and_counted(sweep):
     record.write_plan(sweep, {**plan, **missing})
     loaded = attnsvm.load(sweep)
     assert loaded.elsewhere == 0
-    names = [run.name for run in (corrupt, failed, folder)]
-    states = dict(zip([*names, *missing], ("corrupt", "failed", "corrupt", "missing"), strict=True))
-    assert loaded.left_out.set_index("run")["state"].to_dict() == states
-    reasons = loaded.left_out.set_index("run")["reason"]
+    states = {corrupt.name: "corrupt", failed.name: "failed", folder.name: "corrupt"}
+    left_out = loaded.left_out.set_index("run")
+    assert left_out["state"].to_dict() == states | dict.fromkeys(missing, "missing")
+    reasons = left_out["reason"]
     assert "trials.parquet" in reasons[corrupt.name]
     assert reasons[failed.name].startswith("ValueError: <b>")
     assert (loaded.statuses["failed"], loaded.statuses["corrupt"]) == (3, 6)

@@ -20,11 +20,7 @@ def sweep(gradients, stored):
     """Return runs with p = 1.75 and 3, whose weights go to their own SVM; instance 4 is not ok."""
     rng = np.random.default_rng(0)
     cells = {
-        f"p{p}{gradient}": {
-            "optimizer": "mirror_descent",
-            "optimizer.gradient": gradient,
-            "optimizer.p": p,
-        }
+        f"p{p}{gradient}": {"optimizer.gradient": gradient, "optimizer.p": p}
         for p in (1.75, 3.0)
         for gradient in gradients
     }
@@ -92,16 +88,13 @@ def test_an_instance_that_only_one_run_certifies_is_not_compared_with_the_other(
 
 def test_the_page_tells_arithmetic_and_tokens_apart_and_counts(stored):
     _, drawings, words = drawn(sweep(("direct", "log_domain"), stored))
-    kinds = {
-        "": "exact",
-        "_published": "published arithmetic",
-        "_correlation": "exact",
-        "_gap": "exact",
-    }
-    assert [d.name for d in drawings] == [f"mirror_descent{kind}" for kind in kinds]
-    for drawing, text, arithmetic in zip(drawings, words, kinds.values(), strict=True):
-        assert ("tokens of the other run" in text) == drawing.name.endswith("published")
-        for word in ("$p=1.75$", "$p=3$", f", {arithmetic}.", "16 ok, 4 undecided", "a remark"):
+    ends = ("", "_published", "_correlation", "_gap")
+    assert [d.name for d in drawings] == [f"mirror_descent{end}" for end in ends]
+    for end, text in zip(ends, words, strict=True):
+        published = end == "_published"
+        assert ("tokens of the other run" in text) == published
+        arithmetic = f", {'published arithmetic' if published else 'exact'}."
+        for word in ("$p=1.75$", "$p=3$", arithmetic, "16 ok, 4 undecided", "a remark"):
             assert word in text
 
 

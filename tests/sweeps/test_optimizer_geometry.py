@@ -86,10 +86,10 @@ def test_a_direction_that_drifts_has_not_settled():
         (0.02 * np.log2(length), False, True),
         (0.021 - 5e-4 * np.log2(length / length[-1]), True, False),
     )
-    for gap, still, outside in curves:
-        curve = pd.DataFrame({"step": steps, "W_norm": length, "gap": gap})
-        assert optimizer_geometry.settled(curve, ["gap"], "W_norm") == still
-        assert optimizer_geometry.away(curve, ["gap"], "W_norm") == outside
+    for gap, *ends in curves:
+        curve = pd.DataFrame({"W_norm": length, "gap": gap})
+        rules = optimizer_geometry.settled, optimizer_geometry.away
+        assert [rule(curve, ["gap"], "W_norm") for rule in rules] == ends
 
 
 def gaps(frobenius=0.3, largest=0.3, **others):
@@ -195,14 +195,10 @@ RUNS = {
 def runs_of(cells, statuses):
     """Return a sweep of one run for each cell, with these statuses of its instances."""
     names = {str(cell["optimizer"]): cell for cell in cells}
-    ended = {name: dict(enumerate(words)) for name, words in zip(names, statuses, strict=True)}
-    sweep = synthetic.sweep(
-        "",
-        names,
-        lambda cell, seed: {"status": ended[cell["optimizer"]].get(seed)},
-        trials=B,
-    )
-    return dataclasses.replace(sweep, rows=sweep.rows.dropna(subset="status"))
+    sweep = synthetic.sweep("", names, lambda cell, seed: {}, trials=B)
+    ended = [(*words, *[None] * (B - len(words))) for words in statuses]
+    rows = sweep.rows.assign(status=np.concatenate(ended))
+    return dataclasses.replace(sweep, rows=rows.dropna(subset="status"))
 
 
 @pytest.fixture(autouse=True)
@@ -214,24 +210,23 @@ TWO = [{"optimizer": "sgd"}, {"optimizer": "adam"}]
 OK = [["ok"] * B] * 2
 
 
-def pair(table, first, second, measure="equal"):
-    """Return the row of a pair, the first one first by name."""
-    return only(table, optimizer=first, second=second, measure=measure)
+def equal_tokens(statuses):
+    """Return of adam and sgd the share of equal tokens, and the numbers used and excluded."""
+    table = _selections.of_pairs(runs_of(TWO, statuses))
+    row = only(table, optimizer="adam", second="sgd", measure="equal")
+    return tuple(row[["share", "used", "excluded"]])
 
 
 def test_shares_are_those_counted_by_hand(stored):
     """adam, sgd: equal on instances 0, 2 and 3; both optimal on 0 and 3."""
     table = _selections.of_pairs(runs_of(TWO, OK))
-    expected = {
+    shares = table.pivot(index=["optimizer", "second"], columns="measure", values="share")
+    assert shares[["equal", "both_optimal"]].apply(tuple, axis=1).to_dict() == {
         ("adam", "adam"): (1, 0.5),
         ("adam", "sgd"): (0.75, 0.5),
         ("sgd", "sgd"): (1, 0.75),
     }
-    assert len(table) == 2 * len(expected)
-    for names, shares in expected.items():
-        for measure, share in zip(("equal", "both_optimal"), shares, strict=True):
-            row = pair(table, *names, measure)
-            assert (row["share"], row["used"], row["excluded"]) == (share, B, 0)
+    assert (table[["used", "excluded"]] == [B, 0]).all(axis=None)
 
 
 @pytest.mark.parametrize("name", ["X", "Z", "snapshots"])
@@ -239,23 +234,18 @@ def test_another_instance_or_start_is_left_out_and_counted(stored, name):
     changed = RUNS["adam"][name].copy()
     changed[1].flat[0] = np.nextafter(changed[1].flat[0], 9.0)
     stored["adam"] = RUNS["adam"] | {name: changed}
-    equal = pair(_selections.of_pairs(runs_of(TWO, OK)), "adam", "sgd")
-    assert (equal["share"], equal["used"], equal["excluded"]) == (1.0, 3, 1)
+    assert equal_tokens(OK) == (1.0, 3, 1)
 
 
 def test_a_selection_that_is_not_final_or_not_there_is_left_out_and_counted(stored):
     ended = [["ok", "ok", "unsaturated", "infeasible"], ["undecided", "stalled", "ok", "ok"]]
-    equal = pair(_selections.of_pairs(runs_of(TWO, ended)), "adam", "sgd")
-    assert (equal["share"], equal["used"], equal["excluded"]) == (1.0, 2, 2)
+    assert equal_tokens(ended) == (1.0, 2, 2)
     stored["adam"] = {key: values[:3] for key, values in RUNS["adam"].items()}
-    fewer = runs_of(TWO, [["ok"] * B, ["ok"] * 3])
-    equal = pair(_selections.of_pairs(fewer), "adam", "sgd")
-    assert (equal["used"], equal["excluded"]) == (3, 1)
+    assert equal_tokens([["ok"] * B, ["ok"] * 3])[1:] == (3, 1)
     for name in stored:  # runs without a path
         stored[name] = {k: v for k, v in RUNS[name].items() if k != "snapshots"}
     table = _selections.of_pairs(runs_of(TWO, OK))
-    assert (table["used"] == 0).all()
-    assert (table["excluded"] == B).all()
+    assert (table[["used", "excluded"]] == [0, B]).all(axis=None)
 
 
 @pytest.mark.parametrize("field", [{"optimizer.init": "zero"}, {"data.d": 7}])

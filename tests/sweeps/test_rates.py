@@ -38,9 +38,8 @@ def law(tables, quantity="one_minus_corr_frobenius", against="step"):
 def test_a_power_law_holds_over_all_decades(exponent):
     tables = tables_of(lambda t: 0.3 * t**exponent, lambda t: 0.1 * t)
     row = law(tables)
-    assert row["decades"] == row["of"] == 5
-    assert row["used"] == 11  # the diverged one is counted only
-    assert [row[k] for k in ("exponent", "low", "high")] == pytest.approx([exponent] * 3, abs=1e-12)
+    assert row[["decades", "of", "used"]].tolist() == [5, 5, 11]  # without the diverged one
+    assert row[["exponent", "low", "high"]].tolist() == pytest.approx([exponent] * 3, abs=1e-12)
     gap = law(tables, "margin_gap_frobenius", "W_norm")
     assert gap["exponent"] == pytest.approx(exponent / 2, abs=1e-12)
 

@@ -14,6 +14,7 @@ from omegaconf import OmegaConf
 from attnsvm.record import read_run
 from attnsvm.sweeps import tracking
 from tests.command import SMALL, ran
+from tests.quick import quick
 
 GRID = ("-m", "seed=0,10", "trials=2", *SMALL[1:4], "optimizer.steps=200", "optimizer.lr=0.5")
 
@@ -112,23 +113,23 @@ def logged_to_wandb(folder):
     return [path.name.split("-", 3)[-1] for path in (folder / "wandb").glob("offline-run-*")]
 
 
+LOGGED = {
+    "mlflow": logged_to_mlflow,
+    "wandb": logged_to_wandb,
+    "tensorboard": logged_to_tensorboard,
+}
+
+
 @pytest.mark.filterwarnings("ignore:.*noload:DeprecationWarning")
-@pytest.mark.parametrize(
-    ("package", "logged"),
-    [
-        ("mlflow", logged_to_mlflow),
-        pytest.param("wandb", logged_to_wandb, marks=pytest.mark.full),
-        pytest.param("tensorboard", logged_to_tensorboard, marks=pytest.mark.full),
-    ],
-)
-def test_the_real_package_takes_every_run_once(package, logged, tmp_path):
+@pytest.mark.parametrize("package", quick(*LOGGED))
+def test_the_real_package_takes_every_run_once(package, tmp_path):
     pytest.importorskip(package, reason="make test-tracking installs it")
     for _ in range(2):
         done = ran(*GRID, f"hydra/callbacks={package}", cwd=tmp_path)
         assert "UserWarning: Callback" not in done.stderr
         assert "tracked in" in done.stdout
     folder = (tmp_path / "multirun/latest").resolve()
-    assert sorted(logged(folder)) == sorted(runs_in(folder))
+    assert sorted(LOGGED[package](folder)) == sorted(runs_in(folder))
 
 
 HIDDEN = """
