@@ -20,6 +20,7 @@ from attnsvm.linalg import EPS
 from attnsvm.linalg.jit import subroutine
 from attnsvm.linalg.simd.arithmetic import fill, maximum, sqrt, where
 from attnsvm.linalg.simd.array import LaneArray, reshaped
+from attnsvm.linalg.simd.blocks import Workspace
 from attnsvm.linalg.simd.matmul import inner, matmul, rescale
 from attnsvm.linalg.simd.svd import svd_columns
 from attnsvm.nn.risk import Risk
@@ -183,14 +184,13 @@ def newton_schulz(M: Tensor, polynomials: Sequence[Polynomial]) -> Tensor:
 
 
 @subroutine
-def steepest(
-    G: LaneArray, code: int, polynomials: Any, copy: LaneArray, right: LaneArray, sigma: LaneArray
-) -> None:
-    """Overwrite G by its steepest direction, or by `newton_schulz` with `polynomials`.
+def steepest(G: LaneArray, direction: Direction, work: Workspace) -> None:
+    """Overwrite G by its steepest direction, or by `newton_schulz` with polynomials.
 
     Of a hybrid norm the last row of G = W^T, the bias, is overwritten by its signs. The work arrays
-    are as long as G, its right singular vectors and its singular values.
+    `copy`, `right` and `sigma` are as long as G, its right singular vectors and singular values.
     """
+    code = direction.code
     if code == MAX:
         g = G.flat
         for j in range(len(g)):
@@ -211,11 +211,11 @@ def steepest(
             G = G[:last]
         tall = G.T.T if G.shape[0] >= G.shape[1] else G.T  # of the same type; (p, q) with p >= q
         p, q = tall.shape
+        square = reshaped(work.right, (q, q))
         if code == MUON:
-            _newton_schulz(tall, polynomials, copy, reshaped(right, (q, q)))
+            _newton_schulz(tall, direction.polynomials, work.copy, square)
         else:
-            U, V = reshaped(copy, (q, p)), reshaped(right, (q, q))
-            _singular(tall, code == NUCLEAR, U, V, sigma[:q])
+            _singular(tall, code == NUCLEAR, reshaped(work.copy, (q, p)), square, work.sigma[:q])
 
 
 @njit(inline="always")

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -11,7 +10,6 @@ from torch import Tensor
 from attnsvm.data.problem import ProblemBatch
 from attnsvm.head import Projections, Relu
 from attnsvm.linalg import unit
-from attnsvm.linalg.simd.arithmetic import LANES
 from attnsvm.linalg.simd.array import LaneArray
 from attnsvm.linalg.simd.blocks import blocks_of, of_blocks
 from attnsvm.loss import LOSS_CODES, Loss
@@ -136,12 +134,10 @@ class TrainedNetwork:
             bias,
             *matrices,
             F[:, None, None],
-            kinds.expand(LANES, 3, -1),
+            kinds.expand(B, 3, -1),
             Y,
             -Y / Y[0].numel(),
         )
-        lanes: Any = [blocks_of(V.cpu()) for V in arrays]
-        lanes[6] = LaneArray(lanes[6].array[0])  # the kinds are those of every block
         kept = math.sqrt(0.5)
         sizes = Sizes(
             n=n,
@@ -162,7 +158,7 @@ class TrainedNetwork:
             target=getattr(loss, "target", 0.0),
             with_adjoints=head is None,
         )
-        return Data(*lanes), sizes
+        return Data(*(blocks_of(V.cpu()) for V in arrays)), sizes
 
     def adjoints(self, weights: Weights) -> Adjoints:
         """Return the exact adjoints, of any head and loss.

@@ -46,7 +46,7 @@ class Update(NamedTuple):
 
 @arrays
 class Instance(NamedTuple):
-    """What is given: of all blocks, with an axis more in front but for `kinds`, or of one block.
+    """What is given: of all blocks, with an axis more in front, or of one block.
 
     Tokens X (n, T, r), features of the tokens F (n, T, k), alpha, beta and rho of each feature
     `kinds` (3, k), the queries' triangle R (c, n), bias (n, T), labels Y and weights -Y / n (n,),
@@ -101,7 +101,7 @@ def work_arrays(n: int, T: int, r: int, c: int, k: int, m: int) -> Any:
 def of_block(data: Instance, b: int) -> Instance:
     """Return what is given of block b."""
     return Instance(
-        data.X[b], data.F[b], data.kinds, data.R[b], data.bias[b], data.Y[b], data.weights[b]
+        data.X[b], data.F[b], data.kinds[b], data.R[b], data.bias[b], data.Y[b], data.weights[b]
     )
 
 

@@ -136,9 +136,8 @@ class CompiledLoop(BlockSteps):
             classes=X.shape[2] == X.shape[3] and bool((X == torch.eye(X.shape[3])).all()),
             rule=rule,
         )
-        of_kinds = LaneArray(blocks_of(kinds.expand(LANES, 3, -1)).array[0])
-        tokens, of_tokens, *others = map(blocks_of, (X, F, R, bias, batch.Y, weights))
-        self.data = Instance(tokens, of_tokens, of_kinds, *others)
+        arrays = X, F, kinds.expand(self.B, 3, -1), R, bias, batch.Y, weights
+        self.data = Instance(*map(blocks_of, arrays))
         bases = [(queries, None if basis is None else basis.mT)]
         starts = [V.mT.contiguous() for V in variables]
         if len(variables) == 2:

@@ -40,14 +40,13 @@ def replaced(
     memory: Any,
     scale: Any,
     eps: float,
-    work: Any,
+    work: Workspace,
 ) -> tuple[Any, float]:
     """Overwrite G e^scale by its direction, that of its momentum where there is one.
 
     Return the log-scale and the factor of the variable `which`, 0 without a direction. `memory` are
-    momentum and sum of squares, each with its log-scale. `work` is as long as G, its right singular
-    vectors and its singular values. For an argument None numba drops the rest: loops without a
-    direction hold none of them, which take longer to compile than all else.
+    momentum and sum of squares, each with its log-scale. For an argument None numba drops the rest:
+    loops without a direction hold none of them, which take longer to compile than all else.
     """
     M, scale_M, _, _ = memory
     if direction is None:
@@ -57,8 +56,7 @@ def replaced(
         return scale, direction.factors[which]
     if rule.beta > 0:
         scale = remember(G, M, scale_M, scale, rule)
-    copy, right, sigma = work
-    steepest(G, direction.code, direction.polynomials, copy, right, sigma)
+    steepest(G, direction, work)
     return scale, direction.factors[which]
 
 
@@ -161,11 +159,8 @@ def _descend(
     if update.log_ridge > -np.inf:
         for j in range(len(v)):
             g[j] = risk * g[j] + ridge * v[j]
-    of_arrays = work.copy, work.right, work.sigma
     memory = variable.M[b], variable.scale_M[b], variable.S[b], variable.scale_S[b]
-    scale, factor = replaced(
-        G, update.rule, update.rule.direction, which, memory, scale, eps, of_arrays
-    )
+    scale, factor = replaced(G, update.rule, update.rule.direction, which, memory, scale, eps, work)
     kept = 1 - decay
     if update.decays:
         rescale(v, kept)

@@ -50,7 +50,7 @@ class Sizes(NamedTuple):
 
 @arrays
 class Data(NamedTuple):
-    """What is given: of all blocks, with an axis more in front but for `kinds`, or of one block.
+    """What is given: of all blocks, with an axis more in front, or of one block.
 
     Tokens X (n, T, d), admissible keys as bias (n, T, T) of 0 and -inf, values V (L, H, d, d), MLPs
     M1 (L, 1, d, width) and M2 (L, 1, width, d), which are empty where there are none, projections

@@ -169,7 +169,7 @@ def _of_block(data: Data, b: int) -> Data:
         data.M1[b],
         data.M2[b],
         data.F[b],
-        data.kinds,
+        data.kinds[b],
         data.Y[b],
         data.weights[b],
     )
