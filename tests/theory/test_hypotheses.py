@@ -150,8 +150,9 @@ def test_order_preserving_against_many_mixtures(head):
     flat = o.flatten(1, 2)
     value = batch.head.value(flat, batch.head_parameters).reshape(40, 2, -1)
     ahead = best - (batch.Y[..., None] * value).amax(-1)
-    assert theory.order_preserving(batch) == (ahead > 1e-12).all(1).tolist()
-    assert set(theory.order_preserving(batch)) == ({True} if head == "linear" else {True, False})
+    verdicts = theory.order_preserving(batch)
+    assert verdicts == (ahead > 1e-12).all(1).tolist()
+    assert set(verdicts) == ({True} if head == "linear" else {True, False})
 
 
 def test_more_selections_than_are_listed_are_refused():
