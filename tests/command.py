@@ -45,12 +45,12 @@ SERVER.set_forkserver_preload(
 
 def attnsvm(
     *arguments: str,
-    cwd: Path,
+    cwd: Path | None = None,
     command: str = "attnsvm",
     env: dict[str, str] | None = None,
     path: Path | None = None,
 ) -> Finished:
-    """Return the finished process of `command arguments` in `cwd`.
+    """Return the finished process of `command arguments` in `cwd` (the current folder).
 
     With an environment `env` or workers of its own it is a new process, otherwise one of `SERVER`,
     and finds the packages in `path`.
@@ -65,7 +65,7 @@ def attnsvm(
     server_environment = patch.dict(os.environ, environment(), clear=True)  # it starts with it
     with tempfile.TemporaryDirectory() as place, server_environment:
         written = [Path(place) / name for name in ("stdout", "stderr")]
-        child = SERVER.Process(target=_run, args=(words, cwd, written, variables))
+        child = SERVER.Process(target=_run, args=(words, cwd or Path.cwd(), written, variables))
         child.start()
         child.join(300)
         if child.is_alive():
@@ -99,12 +99,11 @@ def _run(words: list[str], cwd: Path, written: list[Path], env: dict[str, str]) 
         atexit._run_exitfuncs()  # processes of multiprocessing end without
 
 
-def begun(*arguments: str, cwd: Path, env: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
-    """Return the process `attnsvm arguments`, which runs on and talks to `cwd`/driver.log."""
-    with (cwd / "driver.log").open("ab") as log:
+def begun(*arguments: str, env: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
+    """Return the process `attnsvm arguments`, which runs on and talks to DRIVER_LOG."""
+    with DRIVER_LOG.open("ab") as log:
         return subprocess.Popen(
             [str(BIN / "attnsvm"), *arguments],
-            cwd=cwd,
             env=environment(env),
             stdout=log,
             stderr=log,
@@ -112,13 +111,13 @@ def begun(*arguments: str, cwd: Path, env: dict[str, str] | None = None) -> subp
         )
 
 
-def with_callback(place: Path, *lines: str) -> str:
+def with_callback(*lines: str) -> str:
     """Write a callback of Hydra that runs `lines` after each job; return its override.
 
-    The command must have the path `place`. The lines see the `config` of the job and `job_return`.
+    The command must have the path `.`. The lines see the `config` of the job and `job_return`.
     """
     body = "\n        ".join(lines)
-    (place / "mine.py").write_text(
+    Path("mine.py").write_text(
         "from hydra.experimental.callback import Callback\n\nclass Mine(Callback):\n"
         f"    def on_job_end(self, config, job_return, **kwargs):\n        {body}\n"
     )
@@ -133,5 +132,6 @@ def until(holds: Callable[[], object], seconds: float = 120, what: str = "it") -
         time.sleep(0.05)
 
 
+LATEST, DRIVER_LOG = Path("multirun/latest"), Path("driver.log")
 QUIET = ("hydra/job_logging=quiet", "hydra/hydra_logging=quiet")
 SMALL = ("trials=3", "data.n=3", "data.T=3", "data.d=4", "optimizer.steps=50")

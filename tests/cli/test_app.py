@@ -16,7 +16,7 @@ from attnsvm.cli.errors import exit_code
 from attnsvm.cli.help import help_text
 from attnsvm.config import GROUPS, ConfigError
 from tests.cli.test_objective import two_files
-from tests.command import QUIET, ran
+from tests.command import LATEST, QUIET, ran
 from tests.faults import run_states, written
 from tests.quick import quick, quick_rows, refusals
 
@@ -29,7 +29,7 @@ RECORDS = Path(__file__).parents[2] / "docs/records"
 )
 def test_wrong_input_stops_before_any_work(arguments, message, tmp_path):
     """With one sentence."""
-    done = ran(*arguments.split(), cwd=tmp_path, code=2)
+    done = ran(*arguments.split(), code=2)
     assert message in done.stderr.splitlines(keepends=True)[-1]
     printed = "Traceback" if "sweeper=basic" in arguments else "Traceback|Error executing"
     assert not re.search(printed, done.stderr + done.stdout)
@@ -46,13 +46,11 @@ def test_wrong_input_stops_before_any_work(arguments, message, tmp_path):
         count=2,
     ),
 )
-def test_no_heavy_package_is_imported_that_an_answer_does_not_need(
-    asked, message, imported, tmp_path
-):
+def test_no_heavy_package_is_imported_that_an_answer_does_not_need(asked, message, imported):
     watch = "import runpy, sys\ntry: runpy.run_module(sys.argv.pop(1), run_name='__main__')\n"
     watch += "finally: print(sorted({'numpy', 'pandas', 'torch'} & set(sys.modules)))"
     command = [sys.executable, "-c", watch, *asked.split()]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.strip().endswith(imported)
     assert message in done.stdout
 
@@ -61,21 +59,21 @@ WAYS = ((), ("hydra.sweeper.cells_per_job=2",), QUIET, ("hydra/sweeper=basic",))
 
 
 @pytest.mark.parametrize("way", quick(*WAYS), ids=" ".join)
-def test_a_sweep_is_resumed_reported_and_survives_a_failing_run(way, tmp_path):
+def test_a_sweep_is_resumed_reported_and_survives_a_failing_run(way):
     """Whoever sweeps; in a job of several cells the others are run; quietly it is told too."""
     grid = ["-m", "data=file", "data.path=b.npz,a.npz", "optimizer.steps=20", *way]
-    two_files(tmp_path)
-    failed = ran(*grid, cwd=tmp_path, code=1)
+    two_files()
+    failed = ran(*grid, code=1)
     assert "2 runs: 1 done, 1 failed" in failed.stderr
-    sweep = tmp_path / "multirun/latest"
+    sweep = LATEST
     assert (sweep / "report.html").exists()
     assert run_states(sweep) == ["done", "failed"]
     if way == WAYS[3]:  # its search of the next grid is another one
         return
     before = written(sweep)
-    arrays = dict(np.load(tmp_path / "a.npz"))
-    np.savez(tmp_path / "b.npz", **arrays | {"X": -arrays["X"]})
-    mended = ran(*grid, cwd=tmp_path)
+    arrays = dict(np.load("a.npz"))
+    np.savez("b.npz", **arrays | {"X": -arrays["X"]})
+    mended = ran(*grid)
     message = "2 runs: 1 done, 1 missing" in mended.stdout + mended.stderr
     assert message == (way != QUIET)
     assert run_states(sweep) == ["done"] * 2
@@ -84,7 +82,7 @@ def test_a_sweep_is_resumed_reported_and_survives_a_failing_run(way, tmp_path):
 
 @pytest.mark.full
 def test_equal_cells_run_once_and_an_override_narrows_the_grid(tmp_path):
-    ran("sweep=rank_vs_d", "data.T=3", "data.d=4", "trials=2", "svm=certified", cwd=tmp_path)
+    ran("sweep=rank_vs_d", "data.T=3", "data.d=4", "trials=2", "svm=certified")
     sweep = tmp_path / "multirun/rank_vs_d"
     plan = json.loads((sweep / "sweep.json").read_text())["runs"]
     assert len(plan) == 3  # n = 5, 10, 15 at T = 3; the cells that vary T only have become equal

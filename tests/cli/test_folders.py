@@ -1,36 +1,37 @@
 """The folder of a sweep, the link to the last one, and the exit code of a command."""
 
 import os
+from pathlib import Path
 
 import pytest
 
 from attnsvm.config.identity import plan_digest
-from tests.command import SMALL, ran, with_callback
+from tests.command import LATEST, SMALL, ran, with_callback
 from tests.config.test_config import composed
 
 QUICK = ("optimizer.steps=5", *SMALL[:4])
 
 
-def swept(*arguments, cwd):
-    done = ran("-m", *QUICK, *arguments, cwd=cwd)
+def swept(*arguments):
+    done = ran("-m", *QUICK, *arguments)
     return done.stdout + done.stderr
 
 
 @pytest.mark.full
 def test_each_plan_has_a_folder_of_its_own_and_finds_it_again(tmp_path):
-    latest = tmp_path / "multirun/latest"
-    swept("seed=1,2", cwd=tmp_path)
+    latest = LATEST
+    swept("seed=1,2")
     first = os.readlink(latest)
-    swept("seed=1,2", "svm.norms=[frobenius]", cwd=tmp_path)
+    swept("seed=1,2", "svm.norms=[frobenius]")
     second = os.readlink(latest)
     assert first != second
-    assert f"2 runs: 2 done in multirun/{first}" in swept("seed=2,1", "device=cpu", cwd=tmp_path)
+    assert f"2 runs: 2 done in multirun/{first}" in swept("seed=2,1", "device=cpu")
     assert os.readlink(latest) == first
-    dry = swept("seed=1,2", "svm.norms=[frobenius]", "dry_run=true", cwd=tmp_path)
+    dry = swept("seed=1,2", "svm.norms=[frobenius]", "dry_run=true")
     assert "2 runs, 0 of them pending" in dry
     assert os.readlink(latest) == first  # a dry run is no sweep
     assert set(os.listdir(tmp_path / "multirun")) == {first, second, "latest"}
-    swept("seed=1,2", "hydra.sweep.dir=elsewhere/mine", cwd=tmp_path)
+    swept("seed=1,2", "hydra.sweep.dir=elsewhere/mine")
     assert os.readlink(latest) == "../elsewhere/mine"
 
 
@@ -46,11 +47,11 @@ def test_the_digest_of_a_plan_is_that_of_its_cells(tmp_path):
 
 
 @pytest.mark.full
-def test_the_exit_code_is_that_of_the_runs_of_this_command(tmp_path):
+def test_the_exit_code_is_that_of_the_runs_of_this_command():
     """Though another command removes its records meanwhile."""
     lines = ["import shutil", "from pathlib import Path"]
     lines.append("folder = Path(config.hydra.runtime.output_dir).parent")
-    mine = with_callback(tmp_path, *lines, "if config.seed == 2: shutil.rmtree(folder)")
-    done = ran("-m", *QUICK, "seed=1,2", mine, cwd=tmp_path, path=tmp_path, code=1)
+    mine = with_callback(*lines, "if config.seed == 2: shutil.rmtree(folder)")
+    done = ran("-m", *QUICK, "seed=1,2", mine, path=Path(), code=1)
     assert "2 runs: 2 missing" in done.stderr
     assert "Traceback" not in done.stderr

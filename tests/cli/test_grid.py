@@ -12,7 +12,7 @@ from attnsvm.config.compose import register, validated
 from attnsvm.sweeps.aggregate import load
 from hydra_plugins.attnsvm_sweeper._cells import CellComposer
 from hydra_plugins.attnsvm_sweeper._grid import axes, grid, per_cell
-from tests.command import SMALL, ran
+from tests.command import LATEST, SMALL, ran
 from tests.quick import quick_rows
 
 
@@ -154,23 +154,23 @@ def test_cells_that_cannot_be_refuse_the_sweep_or_are_skipped_counted_and_listed
     """A field may refer to another one of its cell."""
     ranks = ("parameterization=kq", "parameterization.m=1,3", "data.d=2,3", "data.T=${data.d}")
     grid = ["-m", *SMALL[:2], "optimizer.steps=5", *ranks]
-    refused = ran(*grid, cwd=tmp_path, code=2).stderr
+    refused = ran(*grid, code=2).stderr
     assert (
         "parameterization.m=3: must be >= 1 and <= data.d=2; hydra.sweeper.invalid=skip" in refused
     )
     assert not (tmp_path / "multirun").exists()
     grid.append("hydra.sweeper.invalid=skip")
-    logged, cell = ran(*grid, cwd=tmp_path).stdout, "parameterization.m=3 data.d=2"
+    logged, cell = ran(*grid).stdout, "parameterization.m=3 data.d=2"
     assert f"skipped {cell}: parameterization.m=3: must be >= 1 and <= data.d=2" in logged
     assert "1 of 4 cells of the grid are skipped" in logged
-    status = ran(cwd=tmp_path, command="attnsvm-status").stdout
+    status = ran(command="attnsvm-status").stdout
     assert status.startswith(f"skipped  {cell}  parameterization.m=3")
     assert status.endswith("4 runs: 3 done, 1 skipped\n")
-    sweep = load(tmp_path / "multirun/latest")
+    sweep = load(LATEST)
     assert sweep.left_out[["run", "state"]].to_numpy().tolist() == [[cell, "skipped"]]
     assert sweep.trials.groupby("data.d")["data.T"].unique().to_dict() == {2: [2], 3: [3]}
-    assert cell in (tmp_path / "multirun/latest/report.html").read_text()
-    none = ran("-m", "trials=0", "seed=1,2", grid[-1], cwd=tmp_path, code=2).stderr
+    assert cell in (LATEST / "report.html").read_text()
+    none = ran("-m", "trials=0", "seed=1,2", grid[-1], code=2).stderr
     assert none.endswith("trials=0: must be a whole number >= 1\n")
 
 
@@ -183,12 +183,12 @@ def test_cells_that_cannot_be_refuse_the_sweep_or_are_skipped_counted_and_listed
     ),
 )
 def test_a_field_that_some_options_of_a_grid_lack_refuses_or_skips_their_cells(
-    words, refused, cells, tmp_path
+    words, refused, cells
 ):
     grid = ("-m", "trials=3", "dry_run=true", *words)
-    error = ran(*grid, cwd=tmp_path, code=2).stderr
+    error = ran(*grid, code=2).stderr
     assert f"attnsvm: {refused}" in error
-    skipping = ran(*grid, "hydra.sweeper.invalid=skip", cwd=tmp_path, code=0 if cells else 2)
+    skipping = ran(*grid, "hydra.sweeper.invalid=skip", code=0 if cells else 2)
     if cells:
         assert "; hydra.sweeper.invalid=skip skips" in error
         assert f"{cells} runs, {cells} of them pending" in skipping.stdout
@@ -198,9 +198,9 @@ def test_a_field_that_some_options_of_a_grid_lack_refuses_or_skips_their_cells(
 
 
 @pytest.mark.full
-def test_a_single_value_of_a_field_that_the_default_option_lacks_says_how_it_is_swept(tmp_path):
+def test_a_single_value_of_a_field_that_the_default_option_lacks_says_how_it_is_swept():
     words = ("-m", "trials=3", "dry_run=true", "head=linear,quadratic")
-    refused = ran(*words, "head.lam=1", cwd=tmp_path, code=2).stderr
+    refused = ran(*words, "head.lam=1", code=2).stderr
     assert "head.lam=choice(VALUE), with hydra.sweeper.invalid=skip" in refused
     words = (*words, "head.lam=choice(1)", "hydra.sweeper.invalid=skip")
-    assert "1 runs, 1 of them pending" in ran(*words, cwd=tmp_path).stdout
+    assert "1 runs, 1 of them pending" in ran(*words).stdout

@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 from attnsvm.config.compose import register, validated
 from attnsvm.config.version import __version__
 from hydra_plugins.attnsvm_sweeper._cells import CellComposer
-from tests.command import SMALL, ran
+from tests.command import LATEST, SMALL, ran
 
 
 @pytest.mark.full
@@ -18,14 +18,14 @@ def test_a_launcher_that_is_not_installed_says_what_installs_it(tmp_path):
     code = "import sys\nsys.modules['hydra_plugins.hydra_submitit_launcher'] = None\n"
     (tmp_path / "sitecustomize.py").write_text(code)
     env = os.environ | {"PYTHONPATH": str(tmp_path)}
-    done = ran("-m", "seed=1,2", "hydra/launcher=slurm_gpu", cwd=tmp_path, env=env, code=2)
+    done = ran("-m", "seed=1,2", "hydra/launcher=slurm_gpu", env=env, code=2)
     message = "hydra/launcher=slurm_gpu: is not installed here; pip install 'attnsvm[slurm]'"
     assert message in done.stderr
 
 
-def test_hydras_help_and_our_version_are_printed(tmp_path):
-    assert "== Flags ==" in ran("--hydra-help", cwd=tmp_path).stdout
-    assert ran("--version", cwd=tmp_path).stdout == f"attnsvm {__version__}\n"
+def test_hydras_help_and_our_version_are_printed():
+    assert "== Flags ==" in ran("--hydra-help").stdout
+    assert ran("--version").stdout == f"attnsvm {__version__}\n"
 
 
 @pytest.mark.full
@@ -37,11 +37,11 @@ def test_a_sweep_beside_them_is_run_and_reported(tmp_path):
             (tmp_path / name / f"{module}.py").write_text(code)
     (tmp_path / "conf/config.yaml").write_text("nothing: of ours\n")
     env = os.environ | {"PYTHONPATH": "."}
-    ran("-m", *SMALL, "seed=1,2", cwd=tmp_path, env=env)
-    (tmp_path / "multirun/latest/report.html").unlink()
+    ran("-m", *SMALL, "seed=1,2", env=env)
+    (LATEST / "report.html").unlink()
     for other in ("attnsvm-status", "attnsvm-report", "attnsvm-verify"):
-        ran("multirun/latest", cwd=tmp_path, command=other, env=env)
-    assert (tmp_path / "multirun/latest/report.html").exists()
+        ran("multirun/latest", command=other, env=env)
+    assert (LATEST / "report.html").exists()
 
 
 CELLS = (

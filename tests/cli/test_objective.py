@@ -11,7 +11,7 @@ import pytest
 from attnsvm.cli.objective import Objective
 from attnsvm.config import ConfigError
 from attnsvm.sweeps.aggregate import load
-from tests.command import QUIET, SMALL, ran, with_callback
+from tests.command import LATEST, QUIET, SMALL, ran, with_callback
 from tests.quick import refusals
 
 TRIALS = pd.DataFrame(
@@ -47,23 +47,24 @@ def test_what_does_not_exist_is_refused_with_what_is_allowed(text, message):
     assert message in str(error.value)
 
 
-def returned(*arguments: str, cwd: Path) -> dict[int, float | None]:
+def returned(*arguments: str) -> dict[int, float | None]:
     """Return what the jobs of a command returned, by seed."""
-    (cwd / "returned").unlink(missing_ok=True)
+    file = Path("returned")
+    file.unlink(missing_ok=True)
     line = 'json.dumps([config.seed, job_return.return_value]) + "\\n"'
-    mine = with_callback(cwd, "import json", f'open("returned", "a").write({line})')
-    ran(*arguments, mine, cwd=cwd, path=cwd)
-    return dict(map(json.loads, (cwd / "returned").read_text().splitlines()))
+    mine = with_callback("import json", f'open("returned", "a").write({line})')
+    ran(*arguments, mine, path=Path())
+    return dict(map(json.loads, file.read_text().splitlines()))
 
 
 RUN = (*SMALL[:4], "optimizer.steps=300", "optimizer.lr=0.5")
 
 
 @pytest.mark.full
-def test_a_job_returns_the_statistic_of_its_record(tmp_path):
+def test_a_job_returns_the_statistic_of_its_record():
     grid = ["-m", *RUN, "seed=0,10", "hydra/sweeper=basic"]
-    numbers = returned(*grid, "objective=median(one_minus_corr_frobenius)", cwd=tmp_path)
-    trials = load(tmp_path / "multirun/latest").rows
+    numbers = returned(*grid, "objective=median(one_minus_corr_frobenius)")
+    trials = load(LATEST).rows
     ok = trials["status"] == "ok"
     begin = trials["seed"] // 10 * 10
     medians = trials[ok].groupby(begin)["one_minus_corr_frobenius"].median()
@@ -72,26 +73,26 @@ def test_a_job_returns_the_statistic_of_its_record(tmp_path):
 
 
 @pytest.mark.full
-def test_a_column_of_a_probe_may_be_asked_for_where_the_run_has_it(tmp_path):
+def test_a_column_of_a_probe_may_be_asked_for_where_the_run_has_it():
     asked = "objective=median(rank_effective)"
-    run = ran(*RUN, "probe=[rank]", asked, cwd=tmp_path)
+    run = ran(*RUN, "probe=[rank]", asked)
     assert "objective median(rank_effective) = " in run.stdout
     for mode in ([], ["-m"], ["-m", "hydra/sweeper=basic"]):
-        without = ran(*mode, *RUN, "seed=5", asked, cwd=tmp_path, code=2)
+        without = ran(*mode, *RUN, "seed=5", asked, code=2)
         assert "rank_effective: in median(COLUMN) must be seed |" in without.stderr
 
 
 @pytest.mark.full
-def test_a_run_without_an_accepted_instance_returns_none_and_says_why(tmp_path):
+def test_a_run_without_an_accepted_instance_returns_none_and_says_why():
     few = [*RUN[:4], "optimizer.steps=1", "objective=mean(risk)"]
-    assert returned(*few, cwd=tmp_path) == {0: None}
-    done = ran(*few, *QUIET, cwd=tmp_path)  # from the record, without a second run
+    assert returned(*few) == {0: None}
+    done = ran(*few, *QUIET)  # from the record, without a second run
     assert "mean(risk) is undefined (over 0 of 3 instances: 3 unsaturated)" in done.stdout
 
 
-def two_files(tmp_path: Path) -> None:
+def two_files() -> None:
     """Write a.npz, which can be run, and b.npz, which cannot: it has no labels."""
     rng = np.random.default_rng(0)
     X, Z = rng.normal(size=(3, 2, 3, 4)), rng.normal(size=(3, 2, 4))
-    np.savez(tmp_path / "a.npz", X=X, Z=Z, Y=np.ones((3, 2)))
-    np.savez(tmp_path / "b.npz", X=X, Z=Z)
+    np.savez("a.npz", X=X, Z=Z, Y=np.ones((3, 2)))
+    np.savez("b.npz", X=X, Z=Z)

@@ -6,7 +6,7 @@ from omegaconf import OmegaConf
 from attnsvm.record import states
 from attnsvm.sweeps.aggregate import load
 from tests.cli.test_objective import RUN, two_files
-from tests.command import ran
+from tests.command import LATEST, ran
 from tests.faults import written
 from tests.quick import refusals
 
@@ -20,10 +20,10 @@ SEARCH = ("-m", "hydra/sweeper=optuna", *RUN[:-1], "hydra.sweeper.n_trials=4")
 TPE = ("hydra/sweeper/sampler=tpe", "hydra.sweeper.sampler.seed=1", "optimizer.lr=interval(0.01,1)")
 
 
-def test_tpe_finds_the_least_of_the_runs_on_disk_and_resumes(tmp_path):
+def test_tpe_finds_the_least_of_the_runs_on_disk_and_resumes():
     search = [*SEARCH, *TPE, "objective=median(one_minus_corr_frobenius)"]
-    ran(*search, cwd=tmp_path)
-    folder = tmp_path / "multirun/latest"
+    ran(*search)
+    folder = LATEST
     assert {state.state for state in states(folder).values()} == {"done"}
     assert len(states(folder)) == 4
     best = OmegaConf.load(folder / "optimization_results.yaml")
@@ -33,39 +33,39 @@ def test_tpe_finds_the_least_of_the_runs_on_disk_and_resumes(tmp_path):
     assert values[best.best_params["optimizer.lr"]] == best.best_value
     assert (folder / "report.html").exists()
     before = written(folder)
-    ran(*search, "hydra.sweeper.n_trials=5", cwd=tmp_path)  # four on record, one more
+    ran(*search, "hydra.sweeper.n_trials=5")  # four on record, one more
     assert before.items() <= written(folder).items()
     assert len(states(folder)) == 5
 
 
-def test_a_failed_run_is_on_record_stops_no_search_and_is_never_the_best(tmp_path):
-    two_files(tmp_path)
+def test_a_failed_run_is_on_record_stops_no_search_and_is_never_the_best():
+    two_files()
     search = ["-m", "hydra/sweeper=optuna", "hydra/sweeper/sampler=random", "data=file"]
     search += ["hydra.sweeper.sampler.seed=0", "hydra.sweeper.n_trials=6", "data.path=b.npz,a.npz"]
-    done = ran(*search, "optimizer.steps=9", "objective=share(status=ok)", cwd=tmp_path, code=1)
+    done = ran(*search, "optimizer.steps=9", "objective=share(status=ok)", code=1)
     assert "2 runs: 1 done, 1 failed" in done.stderr
-    folder = tmp_path / "multirun/latest"
+    folder = LATEST
     assert sorted(state.state for state in states(folder).values()) == ["done", "failed"]
     best = OmegaConf.load(folder / "optimization_results.yaml")
     assert best.best_params["data.path"] == "a.npz"
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "grid", "grid with a failing run"])
-def test_a_search_that_ends_without_a_number_ends_with_its_report(sampler, tmp_path):
+def test_a_search_that_ends_without_a_number_ends_with_its_report(sampler):
     """Optuna's sweeper itself ends with an error then."""
-    two_files(tmp_path)
+    two_files()
     fails = sampler == "grid with a failing run"
     words = ["-m", "hydra/sweeper=optuna", f"hydra/sweeper/sampler={sampler.partition(' ')[0]}"]
     words += ["data=file", f"data.path=choice({'a.npz,b.npz' if fails else 'a.npz'})"]
     words += ["hydra.sweeper.n_jobs=2", "hydra.sweeper.n_trials=2", "optimizer.steps=0"]
-    done = ran(*words, "objective=mean(risk)", cwd=tmp_path, code=1 if fails else 2)
+    done = ran(*words, "objective=mean(risk)", code=1 if fails else 2)
     assert ("2 runs: 1 done, 1 failed" in done.stderr) == fails
     assert "Traceback" not in done.stderr
-    assert (tmp_path / "multirun/latest/report.html").exists()
+    assert (LATEST / "report.html").exists()
 
 
 @pytest.mark.parametrize(("words", "message"), refusals("optuna"))
 def test_a_search_that_cannot_be_is_refused_before_any_work(words, message, tmp_path):
-    done = ran(*SEARCH, *TPE, *words.split(), cwd=tmp_path, code=2)
+    done = ran(*SEARCH, *TPE, *words.split(), code=2)
     assert message in done.stderr
     assert not (tmp_path / "multirun").exists()

@@ -10,7 +10,7 @@ from tests.command import QUIET, SMALL, attnsvm, ran
 
 
 def test_a_quiet_run_says_how_it_ended_and_no_more(tmp_path):
-    done = ran(*SMALL, *QUIET, cwd=tmp_path)
+    done = ran(*SMALL, *QUIET)
     first, *lines = done.stdout.splitlines()
     assert re.fullmatch(r"\[.*\]\[INFO\] - .*: 3 unsaturated", first)
     assert lines[0] == "Medians (of ranks the mean) over status ok:"
@@ -18,7 +18,7 @@ def test_a_quiet_run_says_how_it_ended_and_no_more(tmp_path):
     assert re.match(r"Time: .*\nNext: attnsvm-report multirun/single/.*", "\n".join(lines[4:]))
     (log,) = tmp_path.rglob("attnsvm.log")
     assert log.read_text() == done.stdout
-    shown = attnsvm(command="attnsvm-status", cwd=tmp_path)  # of multirun/latest
+    shown = attnsvm(command="attnsvm-status")  # of multirun/latest
     name = "sphere_n3_T3_d4_w_linear_normalized_gd_steps50_trials3-"
     assert (shown.stdout, name in shown.stderr) == ("1 runs: 1 done\n", True)
 
@@ -26,7 +26,7 @@ def test_a_quiet_run_says_how_it_ended_and_no_more(tmp_path):
 @pytest.mark.full
 @pytest.mark.parametrize("logging", [(), QUIET])
 def test_a_sweep_says_its_result_and_nothing_of_each_run(logging, tmp_path):
-    done = ran("-m", *SMALL, "optimizer.steps=50,2000", "seed=1,5,9,13", *logging, cwd=tmp_path)
+    done = ran("-m", *SMALL, "optimizer.steps=50,2000", "seed=1,5,9,13", *logging)
     table = r"24 inst.*\nMedians.*\nsteps .*\n50 +0/12 .*\n2000 +12/12 .*\n12 of 24 .*\nreport"
     assert re.search(table, done.stdout)
     shown = [line for line in (done.stdout + done.stderr).splitlines() if "so far" not in line]

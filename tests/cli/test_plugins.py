@@ -41,5 +41,5 @@ def test_help_completion_sweeps_tables_and_verification_know_it(
     table = pd.read_csv(next(iter((folder / "tables").glob("*.csv"))))
     assert set(table["head"]) == {"cubic", "linear"}
     for command in ("attnsvm-report", "attnsvm-verify"):  # records need no plug-in to be read
-        read = ran(str(folder), cwd=tmp_path, command=command)
+        read = ran(str(folder), command=command)
     assert "the code of a plug-in is not run" in read.stdout

@@ -16,7 +16,7 @@ from attnsvm.cli import job, signals
 from attnsvm.cli.signals import SIGNALS
 from attnsvm.record import states
 from attnsvm.sweeps.status import main as status
-from tests.command import BIN, SMALL, begun, environment, ran, until
+from tests.command import BIN, DRIVER_LOG, LATEST, SMALL, begun, environment, ran, until
 from tests.faults import configs, finished, in_child, litter, owners, run_states, sweep
 from tests.quick import quick, quick_rows
 
@@ -37,20 +37,20 @@ def stop(process, signum) -> None:
 
 
 @pytest.mark.parametrize(("signum", "cells"), quick_rows((signal.SIGUSR2, 1), (signal.SIGTERM, 3)))
-def test_a_sweep_is_interrupted_on_record_and_resumed(signum, cells, tmp_path, capsys):
+def test_a_sweep_is_interrupted_on_record_and_resumed(signum, cells, capsys):
     """Also within a job of several cells."""
     grid = ["-m", *LONG, "trials=1", f"hydra.sweeper.cells_per_job={cells}", "hydra.sweep.dir=it"]
-    folder, states = tmp_path / "it", ["done", "missing", "running"]
-    driver = begun(*grid, "optimizer.steps=10,1000000000,20", cwd=tmp_path)
+    folder, states = Path("it"), ["done", "missing", "running"]
+    driver = begun(*grid, "optimizer.steps=10,1000000000,20")
     until(lambda: (folder / "sweep.json").exists() and run_states(folder) == states)
     time.sleep(0.5)  # into the training
     stop(driver, signum)
-    assert "run the same command again to resume" in (tmp_path / "driver.log").read_text()
+    assert "run the same command again to resume" in DRIVER_LOG.read_text()
     assert status([str(folder)]) == 1
     printed = capsys.readouterr().out
     assert f"Interrupted: {signum.name}" in printed
     assert "3 runs: 1 done, 1 interrupted, 1 missing" in printed
-    resumed = ran(*grid, "optimizer.steps=10,20", cwd=tmp_path)
+    resumed = ran(*grid, "optimizer.steps=10,20")
     assert "2 runs: 1 done, 1 missing" in resumed.stdout
 
 
@@ -58,11 +58,11 @@ def alive(pids) -> bool:
     return any(os.path.exists(f"/proc/{pid}") for pid in pids)
 
 
-def joblib_sweep(tmp_path, steps, *more):
+def joblib_sweep(steps, *more):
     """Begin a sweep of four runs by two workers; return driver, folder and workers at work."""
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
     grid = ["-m", *LONG, "trials=1", f"optimizer.steps={steps}", *more]
-    driver, folder = begun(*grid, *JOBLIB, cwd=tmp_path), tmp_path / "multirun/latest"
+    driver, folder = begun(*grid, *JOBLIB), LATEST
     until(lambda: len(pids(folder)) == 2)
     return driver, folder, pids(folder)
 
@@ -85,7 +85,7 @@ def test_the_runs_of_a_claim_end_with_its_command(signum, tmp_path):
     ]
     log = tmp_path / "log"
     with log.open("w") as stream:
-        claims = subprocess.Popen(command, cwd=tmp_path, env=environment(), stderr=stream)
+        claims = subprocess.Popen(command, env=environment(), stderr=stream)
     until(lambda: list(tmp_path.glob("multirun/claims/*/*/.lock")))  # a run has begun
     runs = children(claims.pid)
     assert runs
@@ -102,9 +102,9 @@ def test_the_runs_of_a_claim_end_with_its_command(signum, tmp_path):
 
 @pytest.mark.full
 @pytest.mark.parametrize("is_killed", [False, True], ids=["stopped", "killed"])
-def test_the_workers_of_joblib_end_with_their_driver(is_killed, tmp_path):
+def test_the_workers_of_joblib_end_with_their_driver(is_killed):
     more = ["seed=0,1,2,3", f"hydra.sweeper.cells_per_job={1 + is_killed}"]
-    driver, folder, workers = joblib_sweep(tmp_path, 1_000_000_000, *more)
+    driver, folder, workers = joblib_sweep(1_000_000_000, *more)
     if is_killed:
         driver.kill()
         driver.wait()
@@ -135,22 +135,22 @@ def test_idle_workers_end_with_a_killed_driver():
 
 
 @pytest.mark.full
-def test_killed_workers_cost_the_runs_they_had_begun(tmp_path):
+def test_killed_workers_cost_the_runs_they_had_begun():
     """joblib gives up the whole sweep when a worker is killed; the sweep does not."""
-    driver, folder, workers = joblib_sweep(tmp_path, "1000000000,2000000000,10,20")
+    driver, folder, workers = joblib_sweep("1000000000,2000000000,10,20")
     os.kill(workers[0], signal.SIGKILL)
     assert driver.wait(90) == 1
     assert run_states(folder) == ["done", "done", "lost", "lost"]
-    assert "2 runs had not started" in (tmp_path / "driver.log").read_text()
+    assert "2 runs had not started" in DRIVER_LOG.read_text()
 
 
 @pytest.mark.full
-def test_a_hangup_is_ignored_under_nohup(tmp_path):
+def test_a_hangup_is_ignored_under_nohup():
     grid = ["-m", *SMALL[:4], "seed=0,1", "optimizer.steps=300000", "optimizer.record_every=300000"]
     words = ["nohup", str(BIN / "attnsvm"), *grid]
     nowhere = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
-    driver = subprocess.Popen(words, cwd=tmp_path, env=environment(), **nowhere)
-    folder = tmp_path / "multirun/latest"
+    driver = subprocess.Popen(words, env=environment(), **nowhere)
+    folder = LATEST
     until(lambda: pids(folder))
     driver.send_signal(signal.SIGHUP)
     assert driver.wait(120) == 0
@@ -158,13 +158,13 @@ def test_a_hangup_is_ignored_under_nohup(tmp_path):
 
 
 @pytest.mark.full
-def test_two_drivers_share_a_sweep(tmp_path):
+def test_two_drivers_share_a_sweep():
     grid = ["-m", *SMALL, "seed=0,10,20"]
-    drivers = [begun(*grid, cwd=tmp_path) for _ in range(2)]
+    drivers = [begun(*grid) for _ in range(2)]
     codes = [driver.wait(120) for driver in drivers]
     assert set(codes) <= {0, 1}  # 1: the other was still at a run when one had no more to do
-    assert run_states(tmp_path / "multirun/latest") == ["done"] * 3
-    logs = [path.read_text() for path in (tmp_path / "multirun/latest").glob("*/attnsvm.log")]
+    assert run_states(LATEST) == ["done"] * 3
+    logs = [path.read_text() for path in LATEST.glob("*/attnsvm.log")]
     assert [len(re.findall(r": \d+ \w+$", log, re.M)) for log in logs] == [1] * 3  # each ended once
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from attnsvm.sweeps.report.command import main as report
-from tests.command import BIN, QUIET, SMALL, environment, ran
+from tests.command import BIN, LATEST, QUIET, SMALL, environment, ran
 from tests.quick import quick
 
 RECORD = Path(__file__).parents[2] / "docs/records/sequence"
@@ -27,12 +27,11 @@ ENDINGS = quick(
 )
 
 
-def in_shell(command: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+def in_shell(command: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Return the finished pipe; its exit code is that of the command, not of its reader."""
     env = environment() | variables
     return subprocess.run(
         ["bash", "-o", "pipefail", "-c", f"{BIN}/{command}"],
-        cwd=cwd,
         env=env,
         capture_output=True,
         text=True,
@@ -41,14 +40,14 @@ def in_shell(command: str, cwd: Path, **variables: str) -> subprocess.CompletedP
 
 
 @pytest.mark.parametrize("command", ENDINGS)
-def test_a_command_ends_well_though_nobody_reads(command, tmp_path):
-    done = in_shell(command, tmp_path)
+def test_a_command_ends_well_though_nobody_reads(command):
+    done = in_shell(command)
     assert done.returncode == 0, done.stderr
     assert "Error" not in done.stderr
 
 
-def test_what_a_full_disk_loses_is_said(tmp_path):
-    done = in_shell(f"{COMMANDS[0]} >/dev/full", tmp_path)
+def test_what_a_full_disk_loses_is_said():
+    done = in_shell(f"{COMMANDS[0]} >/dev/full")
     assert done.stderr == "what is printed is lost: No space left on device\n"
 
 
@@ -59,9 +58,9 @@ def test_figures_are_drawn_whatever_backend_others_use(tmp_path):
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['IPython'] = None\n")
     grid = f"attnsvm -m {shlex.join([*SMALL, *QUIET])} seed=1,2"
     variables |= {"NUMBA_DISABLE_JIT": "1", "PYTHONPATH": str(tmp_path)}
-    done = in_shell(grid, tmp_path, **variables)
+    done = in_shell(grid, **variables)
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "multirun/latest/report.html").exists()
+    assert (LATEST / "report.html").exists()
 
 
 def test_captured_streams_stay(capsys, monkeypatch):
@@ -70,6 +69,6 @@ def test_captured_streams_stay(capsys, monkeypatch):
     assert "/nowhere/at/all" in capsys.readouterr().err
 
 
-def test_flags_may_stand_behind_fields(tmp_path):
-    assert "2 runs, 2 of them" in ran("dry_run=true", "-m", "seed=1,2", cwd=tmp_path).stdout
-    assert "${run_name:}" in ran("--cfg", "hydra", "--resolve", cwd=tmp_path).stdout
+def test_flags_may_stand_behind_fields():
+    assert "2 runs, 2 of them" in ran("dry_run=true", "-m", "seed=1,2").stdout
+    assert "${run_name:}" in ran("--cfg", "hydra", "--resolve").stdout

@@ -3,12 +3,13 @@
 import json
 import os
 import signal
+from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
 
 from attnsvm.record.state import TABLES
-from tests.command import SMALL, ran, with_callback
+from tests.command import LATEST, SMALL, ran, with_callback
 from tests.faults import run_states
 
 QUICK = ("optimizer.steps=5", *SMALL[:4])
@@ -18,11 +19,11 @@ QUICK = ("optimizer.steps=5", *SMALL[:4])
 def test_packed_cells_leave_what_single_ones_leave(tmp_path):
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
     number = 'open("jobs", "a").write(f"{config.seed} {config.hydra.job.num}\\n")'
-    mine = with_callback(tmp_path, number)
+    mine = with_callback(number)
     grid = ["-m", *QUICK, "seed=0,10,20"]
-    ran(*grid, "hydra.sweep.dir=single", cwd=tmp_path)
+    ran(*grid, "hydra.sweep.dir=single")
     more = ["hydra.sweeper.cells_per_job=2", "hydra/launcher=joblib", mine]
-    done = ran(*grid, *more, "hydra.sweep.dir=packed", cwd=tmp_path, path=tmp_path)
+    done = ran(*grid, *more, "hydra.sweep.dir=packed", path=Path())
     assert "3 runs in 2 jobs" in done.stdout
     jobs = sorted((tmp_path / "jobs").read_text().splitlines())
     assert jobs == ["0 0", "10 1", "20 2"]  # once for each cell
@@ -40,8 +41,8 @@ def test_packed_cells_leave_what_single_ones_leave(tmp_path):
 
 
 @pytest.mark.full
-def test_a_signal_between_two_cells_ends_the_job(tmp_path):
-    mine = with_callback(tmp_path, "if config.seed == 99: import os; os.kill(os.getpid(), 15)")
+def test_a_signal_between_two_cells_ends_the_job():
+    mine = with_callback("if config.seed == 99: import os; os.kill(os.getpid(), 15)")
     grid = ["-m", *QUICK, "seed=99,1,2", "hydra.sweeper.cells_per_job=3", mine]
-    ran(*grid, cwd=tmp_path, path=tmp_path, code=128 + signal.SIGTERM)
-    assert run_states(tmp_path / "multirun/latest") == ["done", "missing", "missing"]
+    ran(*grid, path=Path(), code=128 + signal.SIGTERM)
+    assert run_states(LATEST) == ["done", "missing", "missing"]

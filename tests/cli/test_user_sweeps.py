@@ -60,9 +60,9 @@ def test_a_sweep_of_a_users_own_is_listed_run_and_drawn(way, own):
         (package / "__init__.py").write_text(DECLARED if way == "extensions" else "")
     if way == "entry point":
         write_entry_points(place, "conf: mine = my_sweeps.conf", "figures: mine = my_sweeps.mine")
-    shown = ran("--help", *words, path=place, cwd=own).stdout
+    shown = ran("--help", *words, path=place).stdout
     assert re.search(r"  sweep=mine  .*/sweep/mine\.yaml", shown)
-    ran("sweep=mine", *words, *SMALL[:3], "optimizer.steps=50", path=place, cwd=own)
+    ran("sweep=mine", *words, *SMALL[:3], "optimizer.steps=50", path=place)
     folder = own / "multirun/mine"  # no line of the file says so
     assert len(list(folder.glob("*/run.json"))) == 2
     table, page = folder / "tables/mine.csv", (folder / "report.html").read_text()
@@ -70,7 +70,7 @@ def test_a_sweep_of_a_users_own_is_listed_run_and_drawn(way, own):
     assert "Does the head matter?" in page
     assert "Instances by dimension." in page
     (folder / "figures/mine.png").unlink()
-    ran("multirun/mine", *read, path=place, cwd=own, command="attnsvm-report")
+    ran("multirun/mine", *read, path=place, command="attnsvm-report")
     assert (folder / "figures/mine.png").exists()
 
 
@@ -89,16 +89,16 @@ def test_experiments_and_options_of_a_users_own_are_listed_run_and_swept(way, ow
     words = ["--config-dir=own", *(["--config-name=own"] if way == "config" else [])]
     if way == "folder":
         for topic in ((), ("experiment",)):
-            assert "experiment=small  own/" in ran("--help", *topic, *words, cwd=own).stdout
+            assert "experiment=small  own/" in ran("--help", *topic, *words).stdout
         text = (own / "own/experiment/small.yaml").read_text()
-        assert ran("--help", "experiment=small", *words, cwd=own).stdout == f"{text}\n"
-        refused = ran("--help", "experiment=smal", *words, cwd=own, code=2).stderr
+        assert ran("--help", "experiment=small", *words).stdout == f"{text}\n"
+        refused = ran("--help", "experiment=smal", *words, code=2).stderr
         assert "experiment=smal: did you mean small?" in refused
-    ran("-m", *SMALL, "experiment=small", "head=steep,linear", *words, cwd=own)
+    ran("-m", *SMALL, "experiment=small", "head=steep,linear", *words)
     runs = [json.loads(path.read_text()) for path in own.glob("multirun/latest/*/run.json")]
     assert sorted(run["config"]["head"].get("lam", 0.0) for run in runs) == [0.0, 0.5]
     assert {run["config"]["seed"] for run in runs} == {7}
-    missing = ran("experiment=small", cwd=own, code=2).stderr
+    missing = ran("experiment=small", code=2).stderr
     assert "experiment=small: must be a file DIR/experiment/small.yaml" in missing
 
 
@@ -106,12 +106,12 @@ def test_experiments_and_options_of_a_users_own_are_listed_run_and_swept(way, ow
 def test_the_report_runs_no_figures_that_nobody_named(own):
     (own / "own/sweep/mine.py").write_text("raise RuntimeError('run')\n" + FIGURES)
     (own / "own/sweep/mine.yaml").write_text(LACKING["grid"][0])
-    done = ran("--config-dir", "own", "sweep=mine", *SMALL, "seed=1,2", cwd=own, code=1)
+    done = ran("--config-dir", "own", "sweep=mine", *SMALL, "seed=1,2", code=1)
     assert "not drawn tables: RuntimeError: run" in done.stderr
     assert len(list(own.glob("multirun/mine/*/run.json"))) == 2  # the grid was typed
-    ran("multirun/mine", cwd=own, command="attnsvm-report")
+    ran("multirun/mine", command="attnsvm-report")
     (own / "own/sweep/mine.py").write_text("tables = None\n")
-    wrong = ran("multirun/mine", "--config-dir=own", cwd=own, command="attnsvm-report", code=1)
+    wrong = ran("multirun/mine", "--config-dir=own", command="attnsvm-report", code=1)
     assert "must have the functions tables and draw" in wrong.stdout
 
 
@@ -129,6 +129,6 @@ def test_what_a_file_lacks_is_an_error_that_says_it(what, own):
     content, message = LACKING[what]
     name = "sequence" if what == "name of ours" else "mine"
     (own / f"own/sweep/{name}.yaml").write_text(content)
-    done = ran("--config-dir=own", f"sweep={name}", *SMALL, cwd=own, code=2)
+    done = ran("--config-dir=own", f"sweep={name}", *SMALL, code=2)
     assert message in done.stderr.splitlines()[-1]
     assert not list(own.glob("multirun/**/run.json"))

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from attnsvm.record import states
-from tests.command import SMALL, begun, environment, ran, until
+from tests.command import DRIVER_LOG, LATEST, SMALL, begun, environment, ran, until
 from tests.faults import owners
 from tests.quick import refusals
 from tests.slurm.cluster import NODES, cluster, empty_queue, lacking
@@ -33,7 +33,8 @@ def of_cluster(tmp_path_factory):
 
 
 @pytest.fixture
-def slurm(of_cluster):
+def slurm(of_cluster, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     yield of_cluster
     empty_queue(of_cluster)  # a test that failed leaves jobs to no other one
 
@@ -48,44 +49,44 @@ def state_counts(folder) -> dict[str, int]:
     return pd.Series([s.state for s in states(folder).values()]).value_counts().to_dict()
 
 
-def started(slurm, tmp_path, *words):
+def started(slurm, *words):
     """Begin a sweep; return its driver, its folder, and process and job of its first run."""
-    driver = begun(*words, *ON_CPUS, cwd=tmp_path, env=slurm)
-    folder = tmp_path / "multirun/latest"
+    driver = begun(*words, *ON_CPUS, env=slurm)
+    folder = LATEST
     until(lambda: folder.exists() and owners(folder))
     return driver, folder, *owners(folder)[0]
 
 
 def test_a_sweep_is_the_same_as_with_the_basic_launcher(slurm, tmp_path):
     grid = ["-m", "data.d=3,4", *SMALL[:3], SMALL[4]]
-    ran(*grid, cwd=tmp_path)
-    ran(*grid, *ON_CPUS, "hydra.sweep.dir=multirun/slurm", cwd=tmp_path, env=slurm)
-    first, other = tmp_path / "multirun/latest", tmp_path / "multirun/slurm"
+    ran(*grid)
+    ran(*grid, *ON_CPUS, "hydra.sweep.dir=multirun/slurm", env=slurm)
+    first, other = LATEST, tmp_path / "multirun/slurm"
     tables = ["trials.parquet", "history.parquet", "solutions.npz"]
     files = [f"{run}/{name}" for run in states(first) for name in tables]
     files += [f"tables/{path.name}" for path in (first / "tables").iterdir()]
     assert len(files) >= 8
     for name in files:
         assert (first / name).read_bytes() == (other / name).read_bytes(), name
-    again = ran(*grid, *ON_CPUS, "hydra.sweep.dir=multirun/slurm", cwd=tmp_path, env=slurm)
+    again = ran(*grid, *ON_CPUS, "hydra.sweep.dir=multirun/slurm", env=slurm)
     assert "SLURM job" not in again.stdout
 
 
 def test_the_gpu_preset_is_scheduled_on_gpus_of_both_nodes(slurm, tmp_path):
     grid = ["-m", "data.d=3,4", *SMALL[:3], SMALL[4], "hydra/launcher=slurm_gpu"]
     grid += ["hydra.sweeper.cells_per_job=1", "device=cpu"]
-    ran(*grid, "hydra.launcher.mem_gb=1", cwd=tmp_path, env=slurm)
+    ran(*grid, "hydra.launcher.mem_gb=1", env=slurm)
     used = [json.loads(p.read_text())["slurm"] for p in tmp_path.rglob("run.json")]
     assert {run["node"] for run in used} == set(NODES)
     assert [run["gpus"] for run in used] == ["0", "0"]
     assert [run["cpus"] for run in used] == ["2", "2"]
 
 
-def test_jobs_that_are_killed_are_lost_and_the_others_are_not(slurm, tmp_path):
+def test_jobs_that_are_killed_are_lost_and_the_others_are_not(slurm):
     grid = ["-m", "data.d=3,4", "data.n=2", "data.T=2", "trials=1", "optimizer.steps=20,100000000"]
     grid += ["optimizer.record_every=100000000", "device=cpu"]
-    driver = begun(*grid, *ON_CPUS, cwd=tmp_path, env=slurm)
-    folder = tmp_path / "multirun/latest"
+    driver = begun(*grid, *ON_CPUS, env=slurm)
+    folder = LATEST
     # the two short runs end, the two long ones are in work at once, on two nodes
     until(lambda: (folder / "sweep.json").exists() and state_counts(folder).get("done") == 2)
     until(lambda: len(owners(folder)) == 2)
@@ -95,14 +96,14 @@ def test_jobs_that_are_killed_are_lost_and_the_others_are_not(slurm, tmp_path):
     assert state_counts(folder) == {"done": 2, "lost": 2}
     lost = [s for s in states(folder).values() if s.state == "lost"]
     assert all("SLURM job" in s.reason for s in lost)
-    log = (tmp_path / "driver.log").read_text()
+    log = DRIVER_LOG.read_text()
     assert "left the queue without a result" in log
     assert "4 runs: 2 done, 2 lost" in log
 
 
-def test_scancel_of_a_running_and_of_a_pending_job(slurm, tmp_path):
+def test_scancel_of_a_running_and_of_a_pending_job(slurm):
     grid = ["-m", "seed=0,1", *LONG, "hydra.launcher.array_parallelism=1"]
-    driver, folder, _, job = started(slurm, tmp_path, *grid)
+    driver, folder, _, job = started(slurm, *grid)
     for run in (1, 0):
         output(slurm, "scancel", f"{job.split('_')[0]}_{run}")
     assert driver.wait(60) == 1
@@ -117,13 +118,13 @@ def start_again(slurm, job: str) -> None:
 
 
 @pytest.mark.parametrize("cause", ["scontrol", "node"])
-def test_a_driver_follows_a_job_that_is_requeued(cause, slurm, tmp_path):
+def test_a_driver_follows_a_job_that_is_requeued(cause, slurm):
     """By hand, or by SLURM as its node goes down, which returns by itself.
 
     The first start leaves a record and, as it is not in a compiled call, a result file; neither is
     the end of the job.
     """
-    driver, folder, pid, job = started(slurm, tmp_path, "-m", "head=mlp", "seed=0", *LONG)
+    driver, folder, pid, job = started(slurm, "-m", "head=mlp", "seed=0", *LONG)
     if cause == "scontrol":
         output(slurm, "scontrol", "requeue", job)
     else:
@@ -147,22 +148,22 @@ def test_a_second_driver_follows_what_is_in_the_queue(is_killed, pack, slurm, tm
     """The first one is killed just after its submission, or goes on."""
     grid = ["-m", "seed=0,10,20", *SMALL, *ON_CPUS, f"hydra.sweeper.cells_per_job={pack}"]
     grid.append("+hydra.launcher.additional_parameters={hold:true}")
-    jobs, log = (3 if pack == 1 else 2), tmp_path / "driver.log"
+    jobs, log = (3 if pack == 1 else 2), DRIVER_LOG
     if is_killed:
         (tmp_path / "kill.py").write_text(KILLED)
         words, env = [sys.executable, "kill.py", *grid], environment(slurm)
-        done = subprocess.run(words, cwd=tmp_path, env=env, check=False, timeout=120)
+        done = subprocess.run(words, env=env, check=False, timeout=120)
         assert done.returncode == -signal.SIGKILL
         drivers = []
     else:
-        drivers = [begun(*grid, cwd=tmp_path, env=slurm)]
+        drivers = [begun(*grid, env=slurm)]
     until(lambda: len(output(slurm, "squeue", "--array", "--noheader").splitlines()) == jobs)
-    drivers.append(begun(*grid, cwd=tmp_path, env=slurm))
+    drivers.append(begun(*grid, env=slurm))
     until(lambda: log.read_text().count("following it") == jobs)
     (array,) = set(output(slurm, "squeue", "--noheader", "--format=%F").split())
     output(slurm, "scontrol", "release", array)
     assert {driver.wait(120) for driver in drivers} == {0}
-    assert state_counts(tmp_path / "multirun/latest") == {"done": 3}
+    assert state_counts(LATEST) == {"done": 3}
 
 
 KILLED = """
@@ -180,17 +181,17 @@ main()
 """
 
 
-def test_a_job_that_reaches_its_time_limit_is_interrupted(slurm, tmp_path):
+def test_a_job_that_reaches_its_time_limit_is_interrupted(slurm):
     # SLURM may send its signal a minute early: with one minute, before the run has begun
     limit = ["hydra.launcher.timeout_min=2", "hydra.launcher.signal_delay_s=20"]
-    driver = begun("-m", "seed=0", *LONG, *ON_CPUS, *limit, cwd=tmp_path, env=slurm)
+    driver = begun("-m", "seed=0", *LONG, *ON_CPUS, *limit, env=slurm)
     assert driver.wait(300) == 1
-    assert state_counts(tmp_path / "multirun/latest") == {"interrupted": 1}
+    assert state_counts(LATEST) == {"interrupted": 1}
 
 
 @pytest.mark.parametrize(("request_", "words"), refusals("slurm"))
-def test_what_the_cluster_cannot_give_is_refused_at_once(request_, words, slurm, tmp_path):
-    done = ran("-m", "seed=0,1", *SMALL, *ON_CPUS, request_, cwd=tmp_path, env=slurm, code=2)
+def test_what_the_cluster_cannot_give_is_refused_at_once(request_, words, slurm):
+    done = ran("-m", "seed=0,1", *SMALL, *ON_CPUS, request_, env=slurm, code=2)
     assert words in done.stderr
     assert "Traceback" not in done.stderr
     assert not output(slurm, "squeue", "--noheader")
