@@ -128,7 +128,7 @@ def test_a_figure_opens_and_closes(visit):
 
 @pytest.mark.parametrize(
     ("theme", "options"),
-    [("light", ""), ("dark", "runOnly: ['cat.color']")],
+    [("light", ""), ("dark", "runOnly: ['color-contrast', 'link-in-text-block']")],
 )
 def test_the_rules_of_axe_core_hold_on_every_page(theme, options, visit, pages, request):
     """Among them contrast, names of links and buttons, order of headings, access by keyboard.
