@@ -104,6 +104,8 @@ def _primal(problem: SvmProblem, W: Tensor, lower: Tensor, norm: Norm, gap: floa
     scaling = problem.separating & problem.homogeneous[:, None]
     proof = _primal_of(problem, W, norm, scaling)
     wide = ~(proof.accuracy(lower) <= gap) & ~problem.relieved
+    if not wide.any():
+        return proof
     clear = scaling & ~problem.faint(W, gap)
     index = (wide & (clear != scaling).any(dim=1)).nonzero()[:, 0]
     if not index.numel():
@@ -144,6 +146,8 @@ def _dual_condition(problem: SvmProblem, a: Tensor) -> Tensor:
 
     It is how far M(a) cancels; where margins scale W, kappa is at least as large.
     """
+    if problem.homogeneous.all():
+        return torch.zeros_like(a[:, 0])
     size = frobenius(problem.combine(a))
     reach = (a.abs() * problem.scale).sum(dim=1)
     return torch.where((size > 0) & ~problem.homogeneous, reach / size, 0.0)
@@ -166,8 +170,10 @@ def _least_margin_one(
     if problem.relief is not None:
         relieved = margins + problem.relief * norm.value(W.nan_to_num(0.0))[:, None]
     mu = least(relieved / problem.h, scaling)
-    proved = (margins > problem.rounding(W)) | (problem.zero & margins.isfinite())
-    proved = (proved | ~problem.inequality | limits).all(dim=1) & (mu > 0)
+    proved = (margins > problem.rounding(W)) | ~problem.inequality | limits
+    if not proved.all():
+        proved = proved | (problem.zero & margins.isfinite())
+    proved = proved.all(dim=1) & (mu > 0)
     stretch = torch.where(mu.isfinite(), mu, 1.0)
     W, mu = W / stretch[:, None, None], mu / stretch
     residual = torch.zeros_like(mu)

@@ -84,7 +84,8 @@ def to_canonical(problem: SvmProblem) -> tuple[SvmProblem, Units]:
         array = getattr(problem, name)
         scaled[name] = times_power(array, exponent)
         back = times_power(scaled[name], -exponent)
-        exact &= ((back == array) & scaled[name].isfinite()).flatten(1).all(dim=1)
+        if not (back.equal(array) and scaled[name].sum().isfinite()):
+            exact &= ((back == array) & scaled[name].isfinite()).flatten(1).all(dim=1)
     if not exact.all():
         scaled |= {"kind": problem.kind}
         scaled = {name: torch.where(_like(exact, x), x, 0) for name, x in scaled.items()}
@@ -105,7 +106,9 @@ def to_given(verdict: Verdict[Tensor], units: Units) -> Verdict[Tensor]:
         x, values[name] = values[name], times_power(values[name], exponent)
         back = times_power(values[name], -exponent)
         exact = exact & _same(x, back, 0.0 if name == "multipliers" else EPS)
-    kept = {n: torch.where(_like(exact, values[n]), values[n], x) for n, x in UNPROVED.items()}
+    kept = {name: values[name] for name in UNPROVED}
+    if not exact.all():
+        kept = {n: torch.where(_like(exact, x), x, UNPROVED[n]) for n, x in kept.items()}
     ray, ray_exact = _ray(proof.ray, units.rows)
     kept["ray"] = torch.where(ray_exact[:, None], ray, torch.nan)
     kept["ray_ratio"] = torch.where(ray_exact, proof.ray_ratio, 0.0)

@@ -41,13 +41,14 @@ def least_norm(problem: SvmProblem) -> Candidate:
     device, problem = problem.D.device, problem.to("cpu")
     a, optimal = _from_gram(problem)
     W, ray = problem.combine(a), torch.full_like(a, torch.nan)
-    W[~optimal], a[~optimal] = torch.nan, torch.nan
-    left = (~optimal & (problem.h != 0).any(dim=1)).nonzero()[:, 0]
-    rows = problem.take(left)
-    arrays = zip(*(x.numpy() for x in (rows.D, rows.queries, rows.h, rows.kind)), strict=True)
-    for b, of_instance in zip(each("instance", left.tolist()), arrays, strict=True):
-        w, a[b], ray[b] = map(torch.from_numpy, _from_rows(*of_instance))
-        W[b] = w.reshape(W.shape[1:])
+    if not optimal.all():
+        W[~optimal], a[~optimal] = torch.nan, torch.nan
+        left = (~optimal & (problem.h != 0).any(dim=1)).nonzero()[:, 0]
+        rows = problem.take(left)
+        arrays = zip(*(x.numpy() for x in (rows.D, rows.queries, rows.h, rows.kind)), strict=True)
+        for b, of_instance in zip(each("instance", left.tolist()), arrays, strict=True):
+            w, a[b], ray[b] = map(torch.from_numpy, _from_rows(*of_instance))
+            W[b] = w.reshape(W.shape[1:])
     return Candidate(W.to(device), a.to(device), ray.to(device))
 
 
