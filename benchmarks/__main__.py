@@ -1,7 +1,8 @@
-"""`python -m benchmarks [NAME ...] [seconds=S] [to=FILE]`: run benchmarks, or all of them.
+"""`python -m benchmarks [NAME[.LIST] ...] [seconds=S] [to=FILE]`: run benchmarks, or all of them.
 
-A module has its works in WORKS. Each is measured for about `seconds`; the rows go to the CSV file
-FILE, by default that of docs/speed.md where all are run.
+A module has its works in WORKS, some further ones in LIST, as in `svm.large`. Each work is
+measured for about `seconds`; the rows go to the CSV file FILE, by default that of docs/speed.md
+where all are run.
 """
 
 import importlib
@@ -34,9 +35,11 @@ def main(words: list[str]) -> None:
     names = [word for word in words if "=" not in word]
     to, rows = fields.get("to", "" if names else PAGE), []
     for name in names or NAMES:
-        if name not in NAMES:
-            sys.exit(f"{name}: must be {' | '.join(NAMES)}")
-        for work in importlib.import_module(f"benchmarks.{name}").WORKS:
+        module, _, further = name.partition(".")
+        if module not in NAMES:
+            sys.exit(f"{module}: must be {' | '.join(NAMES)}")
+        works = importlib.import_module(f"benchmarks.{module}")
+        for work in getattr(works, further.upper() or "WORKS"):
             for row in measure(work, float(fields.get("seconds", 1))):
                 rows.append(row)
                 cells = (f"{x:.4g}" if isinstance(x, float) else str(x) for x in row.values())

@@ -1,7 +1,7 @@
 """Normalised gradient descent of W and (K, Q) beside JAX and a loop with torch autograd.
 
 All in float64; logistic loss and linear head, or the log loss of next tokens and of linear
-classifiers. JAX's compilation is left out.
+classifiers. JAX's compilation is left out. `thousand`: batches of 1000 instances.
 """
 
 from functools import partial
@@ -40,31 +40,34 @@ DATA: dict[str, tuple[str, Any, str, tuple[tuple[int, int, int], ...]]] = {
     "classes": ("log", risk_of_classes, "K", ((10, 3, 5), (50, 4, 10))),
 }
 """Data -> loss, risk for the peers, field of the second number of a shape, shapes."""
-STEPS, INSTANCES = 1000, 100
+STEPS = 1000
 
 
-def beside_peers(data: str, rule: str, n: int, T: int, d: int) -> Any:
+def beside_peers(data: str, rule: str, B: int, steps: int, n: int, T: int, d: int) -> Any:
     """Return ours and its peers."""
     loss, peers_risk, field, _ = DATA[data]
     sizes: dict[str, Any] = {field: T}
-    batch = attnsvm.sample(data, n=n, d=d, trials=INSTANCES, **sizes)
+    batch = attnsvm.sample(data, n=n, d=d, trials=B, **sizes)
 
     def ours(batch: ProblemBatch, steps: int) -> Tensor:
         return attnsvm.train(batch, rule, loss=loss, steps=steps).W
 
     path = attnsvm.train(batch, rule, steps=0)
     start = (path.W,) if path.K is None or path.Q is None else (path.K, path.Q)
-    return programs(ours, peers_risk, batch, start, STEPS)
+    return programs(ours, peers_risk, batch, start, steps)
 
 
-WORKS = [
-    Work(
-        f"a step of {'W' if rule == 'w' else '(K, Q)'}, {data}, {INSTANCES} instances",
-        f"n, {field}, d",
-        shape,
-        partial(beside_peers, data, rule),
-    )
-    for data, (_, _, field, shapes) in DATA.items()
+def _work(B: int, data: str, rule: str, shape: tuple[int, int, int]) -> Work:
+    name = f"a step of {'W' if rule == 'w' else '(K, Q)'}, {data}, {B} instances"
+    make = partial(beside_peers, data, rule, B, STEPS if B <= 100 else STEPS // 10)
+    return Work(name, f"n, {DATA[data][2]}, d", shape, make)
+
+
+TABLE = [
+    (data, rule, shape)
+    for data in DATA
     for rule in (("w",) if data == "classes" else ("w", "kq"))
-    for shape in shapes
+    for shape in DATA[data][3]
 ]
+WORKS = [_work(100, *row) for row in TABLE]
+THOUSAND = [_work(1000, *row) for row in TABLE]

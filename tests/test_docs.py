@@ -162,6 +162,20 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+DIARY = re.compile(
+    r"\b(as|than) before\b|\(before\b|\bbefore:|since then|so far|earlier version|\bmended\b"
+    r"|no longer|changed since|(?<!\bis )(?<!\bare )(?<!\bbe )\bused to\b|at the last (?!step)",
+    re.IGNORECASE,
+)
+"""What a page says that tells how it came to be."""
+
+
+@each_page
+def test_no_page_is_a_diary(page):
+    text = " ".join(text_of(page).split())
+    assert [match[0] for match in DIARY.finditer(text)] == []
+
+
 @each_page
 def test_links_exist(page):
     for target, anchor in re.findall(r"\]\((?!https?://)([^)#]*)#?([^)]*)\)", text_of(page)):
@@ -291,6 +305,14 @@ def test_numbers_are_on_record_or_say_why_not(page):
         open_ = [number for number in {*numbers} if number.rstrip(" %") not in tested]
         missing += [number for number in open_ if not is_stored(number, names)]
     assert not missing
+
+
+def test_numbers_are_found_with_units_and_only_percent_are_shares(monkeypatch):
+    text = "gap 0.734x, 7.34e+05, _0.735_, 73.6 %, 737ms, `0.738`, arXiv 2308.16898, 99"
+    assert written(text) == ["0.734", "7.34e+05", "0.735", "73.6 %", "737"]
+    monkeypatch.setattr(f"{__name__}.stored", lambda name: np.array([0.12341]))
+    numbers = ("0.123", "0.124", "12.34 %", "12.34", "12.35 %")
+    assert [number for number in numbers if is_stored(number, ["any"])] == ["0.123", "12.34 %"]
 
 
 def test_the_page_of_experiments_has_every_experiment():

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
+from attnsvm.config import ConfigError
 from attnsvm.config.names import keywords_checked, must_be_one_of, nearest
 from attnsvm.record import one_line
 from attnsvm.record.columns import QUANTITIES, RUN_COLUMNS, STATUS, TRIAL_COLUMNS, WORDS
@@ -47,7 +48,7 @@ ROOM_OF_A_HEATMAP = 200
 MEANINGS = {column.name: column.meaning for column in (*RUN_COLUMNS, *QUANTITIES, *TRIAL_COLUMNS)}
 
 
-class ChartError(ValueError):
+class ChartError(ConfigError):
     """A chart that cannot be drawn; the message says what it must be instead."""
 
 

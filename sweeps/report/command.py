@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     directory = or_latest(options.directory)
     try:
         return _perform(directory, options)
-    except (ValueError, FileNotFoundError, FileExistsError) as error:
+    except (ConfigError, FileNotFoundError, FileExistsError) as error:
         message = str(error)
     except OSError as error:
         message = f"{directory}: cannot be written ({shortened(error)})"
