@@ -13,7 +13,7 @@ from tests.quick import quick
 PRIMAL = cp.Variable((3, 4))
 VALUES = [
     *(cp.normNuc(PRIMAL), cp.norm(PRIMAL, "fro"), cp.sigma_max(PRIMAL), cp.norm1(PRIMAL)),
-    *(cp.max(cp.abs(PRIMAL)), cp.pnorm(cp.vec(PRIMAL, order="F"), 3)),
+    *(cp.max(cp.abs(PRIMAL)), cp.pnorm(cp.vec(PRIMAL, order="F"), 3), cp.pnorm(cp.abs(PRIMAL), 3)),
 ]
 
 
