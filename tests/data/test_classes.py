@@ -54,7 +54,7 @@ def test_the_finite_part_has_the_log_odds_of_the_labels_where_some_weights_do(d,
     work = separated(batch, Log())
     arrays = work.findings.arrays | {"Z": batch.Z, "scores": batch.scores()}
     missed = odds_missed({name: np.asarray(array) for name, array in arrays.items()})
-    for Z, scores, W, b in zip(batch.Z, batch.scores(), work.finite["frobenius"].W, missed):  # noqa: B905
+    for Z, scores, W, b in zip(batch.Z, batch.scores(), arrays["frobenius_fin_W"], missed):  # noqa: B905
         odds = [(W @ z)[:4] - scores[(z == Z).all(-1), :4].sum(0).log() for z in Z]
         assert b == pytest.approx(
             max(np.ptp(logs[logs.isfinite()].numpy()) for logs in odds), abs=1e-6
