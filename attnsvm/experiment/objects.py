@@ -34,6 +34,16 @@ class RunObjects:
     loss: Loss
     probes: Mapping[str, Probe]
 
+    @classmethod
+    def of(cls, config: RunConfig) -> RunObjects:
+        """Return the objects of a config."""
+        objects: dict[str, Any] = {
+            group: instantiate(getattr(config, group), group, config.extensions) for group in GROUPS
+        }
+        nodes = config.probe.items()
+        probes = {name: instantiate(node, "probe", config.extensions) for name, node in nodes}
+        return cls(**objects, probes=probes)
+
     def implicit_bias(self) -> str | None:
         """Return the norm of the SVM that training converges to; None where it is not known.
 
@@ -56,28 +66,23 @@ def check(config: RunConfig) -> RunObjects:
     the model, the head and the parameterization. Files and devices are checked in the run only:
     they may be missing on the machine of the driver.
     """
-    groups: dict[str, Any] = {
-        group: instantiate(getattr(config, group), group, config.extensions) for group in GROUPS
-    }
-    nodes = config.probe.items()
-    probes = {name: instantiate(node, "probe", config.extensions) for name, node in nodes}
-    objects = RunObjects(**groups, probes=probes)
+    objects = RunObjects.of(config)
     if isinstance(objects.model, Transformer) and not is_transformer(vars(config.model)):
         raise ConfigError(f"model={config.model._target_}: must not be derived from Transformer")
     objects.optimizer.check_head(objects.head)
     objects.optimizer.check_loss(objects.loss)
-    check_probes(config, objects)
+    check_probes(config, objects.probes, objects.parameterization)
     if isinstance(objects.data, Seeded):
         instance = objects.data.sample(objects.head, objects.model, 1, config.seed)
         objects.parameterization.shapes(instance.d)
         if config.selection.tokens != "optimal":
             check_start(objects.parameterization, objects.optimizer, instance.d)
-        for probe in probes.values():
+        for probe in objects.probes.values():
             probe.check(instance.d)
     return objects
 
 
-def check_probes(config: RunConfig, objects: RunObjects) -> None:
+def check_probes(config: RunConfig, probes: Mapping[str, Probe], rule: Parameterization) -> None:
     """Raise ConfigError if a probe needs what the run does not have."""
     quantities = probe_quantities(config.probe)
     probe_columns(quantities)
@@ -86,12 +91,11 @@ def check_probes(config: RunConfig, objects: RunObjects) -> None:
         raise ConfigError(f"probe=[{names}]: two have one column; must have different ones")
     transformer, tokens = is_transformer(vars(config.model)), config.selection.tokens
     pretrained = isinstance(config.data, PretrainedConfig)
-    factors = len(objects.parameterization.NAMES) == 2
-    for name, probe in objects.probes.items():
+    for name, probe in probes.items():
         allowed = ("top", "multi", "scc") if probe.GEN_SVM else ("top",)
         solved = f"the SVM of the selected tokens; selection must be {' | '.join(allowed)}"
         needs = {
-            "K and Q; parameterization must be kq": probe.FACTORS and not factors,
+            "K and Q; parameterization must be kq": probe.FACTORS and len(rule.NAMES) != 2,
             "K and Q; model must not be transformer": probe.FACTORS and transformer,
             "the heads of a layer; data must be pretrained": probe.WEIGHTS and not pretrained,
             solved: probe.SOLUTIONS and tokens not in allowed,

@@ -92,7 +92,17 @@ NECESSARY |= {column.name for column in TRIAL_COLUMNS if column.dtype in ("int64
 
 
 @cache
-def schema_of(*columns: Column) -> pa.Schema:
-    """Return the schema of a table with these columns."""
-    empty = {column.name: pd.Series(dtype=column.dtype) for column in columns}
-    return pa.Schema.from_pandas(pd.DataFrame(empty), preserve_index=False)
+def trial_schema(*further: Column) -> pa.Schema:
+    """Return the schema of `trials.parquet` with further columns."""
+    return pa.Schema.from_pandas(trial_table([], {}, further), preserve_index=False)
+
+
+@cache
+def history_schema(radii: bool, *key: str) -> pa.Schema:
+    """Return the schema of `history.parquet`; a step is a whole number, or one of `radii`.
+
+    `key` are the columns that tell the rows of the trials apart.
+    """
+    step = 0.0 if radii else 0
+    like = pd.DataFrame({**{name: [0] for name in key}, "step": step, "quantity": "", "value": 0.0})
+    return pa.Schema.from_pandas(like.astype({"quantity": "str"}), preserve_index=False)

@@ -1,6 +1,6 @@
 """Reading the record of a run: every file is verified, every column is of its declared type."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from attnsvm.record.archive import read_arrays
-from attnsvm.record.columns import DECLARED, TRIAL_COLUMNS, further_columns
+from attnsvm.record.columns import further_columns, key_columns
 from attnsvm.record.files import (
     MAX_TABLE_BYTES,
     CorruptRecordError,
@@ -22,7 +22,7 @@ from attnsvm.record.files import (
     verified,
 )
 from attnsvm.record.run import OTHER_VERSION, TABLES, read_run
-from attnsvm.record.schema import NECESSARY, RunRecord, schema_of
+from attnsvm.record.schema import NECESSARY, RunRecord, history_schema, trial_schema
 
 
 class StoredRun:
@@ -56,22 +56,27 @@ class StoredRun:
         room = usable_memory() // 2 if room is None else room
         with self._open(TABLES[2]):
             further = further_columns(self.content["config"], self.content["probes"])
-        trials = self._table(TABLES[0], room, schema_of(*TRIAL_COLUMNS, *further))
+        trials = self._table(TABLES[0], room, lambda types: trial_schema(*further))
         if len(trials) != self.content["drawn"]:
             must = f"has {len(trials)} rows; must have drawn={self.content['drawn']}"
             raise CorruptRecordError(f"{self.folder / TABLES[0]}: {must}")
-        key = [column for column in DECLARED["key"] if column.name in trials.column_names]
-        return trials, self._table(TABLES[1], room, schema_of(*key, *DECLARED["history"]))
+        key = key_columns(trials.column_names)
+        return trials, self._table(
+            TABLES[1], room, lambda types: history_schema(types.get("step") == pa.float64(), *key)
+        )
 
-    def _table(self, name: str, room: int, schema: pa.Schema) -> pa.Table:
-        """Return a table, of the columns and types of the schema.
+    def _table(
+        self, name: str, room: int, schema_of: Callable[[Mapping[str, pa.DataType]], pa.Schema]
+    ) -> pa.Table:
+        """Return a table, of the columns and types of the schema for the types in the file.
 
         A column that an older record lacks is empty, unless it is NECESSARY.
         """
         with self._open(name, room) as stream:
             file = pq.ParquetFile(pa.BufferReader(stream.read()), pre_buffer=False)
-            known, names, rows = {*schema.names}, {*file.schema_arrow.names}, file.metadata.num_rows
-            missing, unknown = known - names, names - known
+            types = {field.name: field.type for field in file.schema_arrow}
+            schema, rows = schema_of(types), file.metadata.num_rows
+            missing, unknown = set(schema.names) - set(types), set(types) - set(schema.names)
             lost = missing & NECESSARY if self.content.get("stale") else missing
             for column in sorted(unknown | lost):
                 what = "unknown" if column in unknown else "missing"

@@ -29,7 +29,7 @@ def a_record() -> RunRecord:
         },
     )
     history = pd.DataFrame(
-        {"seed": [3, 5], "step": [0.0, 0.0], "quantity": ["loss"] * 2, "value": [0.5, 0.25]}
+        {"seed": [3, 5], "step": [0, 0], "quantity": ["loss"] * 2, "value": [0.5, 0.25]}
     )
     W = rng.normal(size=(3, 4, 4))
     solutions = {"frobenius_W": W, "mask": np.ones((3, 2, 2), bool), "strided": W.swapaxes(1, 2)}
