@@ -109,6 +109,8 @@ def solved(work: Work, norm: str, name: str, gamma: Tensor, ratio: Tensor, mask:
 
 def first_unsolved(unknown: Tensor, *solutions: Svm) -> list[str]:
     """Return the status of the first SVM that is not solved, or solved; empty where `unknown`."""
-    statuses = zip(*(solution.statuses for solution in solutions), strict=True)
-    first = [next(filter(SvmStatus.solved.__ne__, of), SvmStatus.solved).value for of in statuses]
-    return ["" if lost else word for word, lost in zip(first, unknown.tolist(), strict=True)]
+    words = ["solved"] * len(unknown)
+    for solution in solutions[::-1]:
+        for k, status in enumerate(solution.statuses):
+            words[k] = words[k] if status is SvmStatus.solved else status.value
+    return ["" if lost else word for word, lost in zip(words, unknown.tolist(), strict=True)]

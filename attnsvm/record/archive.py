@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-from numpy.lib.format import open_memmap
 
 from attnsvm.record.files import (
     MAX_TABLE_BYTES,
@@ -93,14 +92,21 @@ def read_arrays(file: BinaryIO) -> dict[str, np.ndarray]:
             raise TooLargeError(f"arrays of {needed} bytes; {must}")
         arrays = {}
         for member in members:
-            array = open_memmap(Path(archive.extract(member, place)), mode="c")
+            array = _mapped(Path(archive.extract(member, place)))
             small = array.nbytes <= IN_MEMORY_BYTES
-            name = member.filename.removesuffix(".npy")
-            arrays[name] = np.array(array) if small else np.asarray(array)
+            arrays[member.filename.removesuffix(".npy")] = np.array(array) if small else array
         return arrays
 
 
 def read_array(path: Path) -> np.ndarray:
     """Return the array of an .npy file."""
     with refused("", Exception), open_regular(path, MAX_TABLE_BYTES):
-        return np.asarray(open_memmap(path, mode="c"))
+        return _mapped(path)
+
+
+def _mapped(path: Path) -> np.ndarray:
+    """Return the array of an .npy file, whose bytes must be those that follow its header."""
+    array = np.lib.format.open_memmap(path, mode="c")
+    if (size := array.offset + array.nbytes) != (there := path.stat().st_size):
+        raise ValueError(f"{there} bytes; must be {size}")
+    return np.asarray(array)

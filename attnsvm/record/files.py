@@ -165,14 +165,17 @@ def read_json(path: Path, limit: int = MAX_JSON_BYTES) -> dict[str, Any]:
     with open_regular(path, limit) as stream:
         raw = stream.read(limit)
     try:
-        content = dict(json.loads(raw))
+        content = json.loads(raw)
         unchanged = rendered(content) == raw
-        unchanged &= content.pop("checksum") == checksum_of(content)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        stated = content.pop("checksum")
+        checksum = checksum_of(content)
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise CorruptRecordError(f"{path}: not a record ({type(error).__name__})") from error
-    if not unchanged:
+    if stated != checksum:
         raise CorruptRecordError(f"{path}: its checksum does not match its content")
-    return content
+    if not unchanged:
+        raise CorruptRecordError(f"{path}: its bytes differ from those that were written")
+    return dict(content)
 
 
 def rendered(content: Mapping[str, Any]) -> bytes:

@@ -11,7 +11,7 @@ import shutil
 import tempfile
 import traceback
 import zipfile
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import chain
@@ -81,14 +81,10 @@ def array_writer(
     The arrays are collected in temporary files in `folder`. An array of Python objects, or
     of another type than its earlier parts, is a ValueError.
     """
+    spools: dict[str, Any] = {}
     kinds: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {}
     lengths: Counter[str] = Counter()
     with ExitStack() as opened:
-        spools = defaultdict[str, Any](
-            lambda: opened.enter_context(
-                tempfile.SpooledTemporaryFile(IN_MEMORY_BYTES, dir=str(folder))
-            )
-        )
 
         def add(part: Mapping[str, np.ndarray]) -> None:
             for name, array in part.items():
@@ -97,6 +93,10 @@ def array_writer(
                 kind = (array.dtype, array.shape[1:])
                 if kinds.setdefault(name, kind) != kind:
                     raise ValueError(f"{name}: {kind} after {kinds[name]}")
+                if name not in spools:
+                    spools[name] = opened.enter_context(
+                        tempfile.SpooledTemporaryFile(IN_MEMORY_BYTES, dir=str(folder))
+                    )
                 spools[name].write(array.tobytes())
                 lengths[name] += len(array)
 

@@ -35,12 +35,14 @@ MAX_RUN_BYTES = 2**22
 
 OTHER_VERSION = "made by another version of attnsvm"
 
-FIELDS = {
-    *("signature", "version", "code", "python", "extension_code", "packages", "hardware"),
-    *("git_revision", "overrides"),
+FIELDS: Mapping[str, Any] = {
+    **dict.fromkeys(("signature", "version", "code", "python"), str),
+    **dict.fromkeys(("extension_code", "packages", "hardware"), dict),
+    "git_revision": str | None,
+    "overrides": list,
 }
-DONE = {"drawn", "timings_s", "files"}
-NOT_DONE = {"reason"}
+DONE: Mapping[str, Any] = {"drawn": int, "timings_s": dict, "files": dict}
+NOT_DONE: Mapping[str, Any] = {"reason": str}
 """Fields beside the config of every `run.json`; of a run that is done, and of one that is not."""
 
 BEFORE_FORMATS: Mapping[str, Any] = {"format": 1, "numbers": 0}
@@ -59,9 +61,13 @@ def read_run(folder: Path) -> dict[str, Any]:
     path = folder / RUN_FILE
     with refused(""):
         run = {**BEFORE_FORMATS, **read_json(path, MAX_RUN_BYTES)}
-    known = FIELDS | (DONE if run.get("state") == "done" else NOT_DONE)
-    for name in sorted(known - run.keys()) if run["format"] == FORMAT else ():
-        raise CorruptRecordError(f"{path}: {name}: missing")
+    known = {**FIELDS, **(DONE if run.get("state") == "done" else NOT_DONE)}
+    for name, kind in known.items() if run["format"] == FORMAT else ():
+        if name not in run:
+            raise CorruptRecordError(f"{path}: {name}: missing")
+        if not isinstance(run[name], kind):
+            must = getattr(kind, "__name__", kind)
+            raise CorruptRecordError(f"{path}: {name}={run[name]}: must be of type {must}")
     try:
         if run["format"] != FORMAT:
             raise ConfigError(f"format={run['format']}: must be {FORMAT}")

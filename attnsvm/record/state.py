@@ -213,7 +213,7 @@ def run_state(folder: Path, verify: bool = True) -> RunState:
 def _on_record(folder: Path, verify: bool) -> RunState:
     run: Mapping[str, Any] = {}
     try:
-        with refused("", LookupError, TypeError, AttributeError):
+        with refused(""):
             if kind_of(folder) not in (*FOLDER_OR_NOTHING, "out of reach"):
                 raise CorruptRecordError(obstacle(folder))
             run = read_run(folder)

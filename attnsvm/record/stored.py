@@ -24,6 +24,9 @@ from attnsvm.record.files import (
 from attnsvm.record.run import OTHER_VERSION, TABLES, read_run
 from attnsvm.record.schema import NECESSARY, RunRecord, history_schema, trial_schema
 
+TEXTS = {pa.string(), pa.large_string()}
+"""The types of text, of which any version of pandas writes another."""
+
 
 class StoredRun:
     """A run on disk: its `run.json` is read at once, tables and arrays when they are asked for.
@@ -81,6 +84,10 @@ class StoredRun:
             for column in sorted(unknown | lost):
                 what = "unknown" if column in unknown else "missing"
                 raise OtherVersionError(f"column {column} {what}, {OTHER_VERSION}")
+            for column in schema:
+                kind, must = types.get(column.name, column.type), column.type
+                if kind != must and {kind, must} != TEXTS:
+                    raise CorruptRecordError(f"column {column.name} is {kind}; must be {must}")
             if (needed := 8 * rows * len(schema)) > room:
                 sizes = f"{byte_size(needed)} of memory; must be at most {byte_size(room)} here"
                 raise TooLargeError(f"needs {sizes}")

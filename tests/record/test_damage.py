@@ -67,7 +67,7 @@ DAMAGE = {
         f"{name} missing": (edited(**{name: None}), "corrupt", f"{name}: missing")
         for name in ("signature", "files", "overrides", "packages")
     },
-    "field of another type": (edited(files=5), "corrupt", "TypeError"),
+    "field of another type": (edited(files=5), "corrupt", "files=5: must be of type dict"),
     "another run": (of_another_run, "other_run", "record of another run"),
     "torn": (lambda run: (run / TABLES[0]).write_bytes(b"PAR1"), "corrupt", "sha256"),
     "gone": (lambda run: (run / TABLES[2]).unlink(), "corrupt", f"{TABLES[2]}: missing"),
@@ -191,6 +191,7 @@ def test_more_rows_than_there_is_memory(sweep, run, monkeypatch):
 ARRAYS = {
     "pickle": lambda: (np.array([{}]), b""),
     "larger than memory": lambda: (np.zeros(8), b"(800000000000,)}"),
+    "fewer than its bytes": lambda: (np.zeros(8), b"(7,), }" + 9 * b" "),
     "larger than the file": lambda: (np.zeros(8), b"(8800000000,), }"),
     "code": lambda: (np.zeros(8), b"exit(1) , }     "),
 }
@@ -327,14 +328,24 @@ def test_a_sweep_goes_on_where_runs_are_odd(tmp_path):
     assert run_state(runs[2]).state == "done"
 
 
+def retyped(column, kind):
+    def change(rows):
+        at = rows.column_names.index(column)
+        return rows.set_column(at, column, rows[column].cast(kind))
+
+    return change
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
+        (retyped("seed", pa.string()), "column seed is string; must be int64"),
+        (retyped("frobenius_objective", pa.float32()), "is float; must be double"),
         (lambda rows: rows.append_column("status", rows["status"]), "status"),
         (lambda rows: rows.slice(1), "has 2 rows; must have drawn=3"),
     ],
 )
-def test_columns_twice_or_fewer_rows(change, words, run):
+def test_columns_of_another_type_or_twice_or_fewer_rows(change, words, run):
     odd.change_table(run, change)
     with pytest.raises(CorruptRecordError, match=rf"trials\.parquet: .*{words}"):
         StoredRun(run).record()
