@@ -58,7 +58,7 @@ class Findings:
         self.columns[name], self.curves[name] = values[:, -1], values
 
     def take(self, index: Any) -> Findings:
-        """Return the curves and arrays of the instances at `index`."""
+        """Return the curves and arrays, without columns, of the instances at `index`."""
         curves, arrays = (
             {name: values[index] for name, values in part.items()}
             for part in (self.curves, self.arrays)

@@ -63,8 +63,8 @@ class Work:
     """A batch at work: trained instances, the `TokenSelection` of these, and their SVMs.
 
     `solutions` are by norm the SVMs of the selected tokens, or the margin parts W_mm of Gen-SVM.
-    `findings` are recorded, and `exclusions` are
-    the instances with an SVM that is not solved. `status` is that before the SVMs.
+    `findings` are recorded, and `exclusions` are the instances with an SVM that is not solved.
+    `status` is that before the SVMs.
     """
 
     run: Stages

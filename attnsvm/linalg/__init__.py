@@ -191,7 +191,10 @@ def check_array(name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.
     if tensor.shape != shape:
         raise ConfigError(f"{name}: shape {tuple(tensor.shape)}; must be {tuple(shape)}")
     if tensor.dtype != dtype:
-        raise ConfigError(f"{name}: {tensor.dtype}; must be {dtype}")
+        convert = "double" if dtype.is_floating_point else str(dtype).removeprefix("torch.")
+        raise ConfigError(
+            f"{name}: {tensor.dtype}; must be {dtype}: {name.split()[-1]}.{convert}()"
+        )
     if not tensor.dtype.is_floating_point or tensor.sum().isfinite():  # far faster than each entry
         return
     if not tensor.isfinite().all():

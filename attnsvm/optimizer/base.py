@@ -46,12 +46,6 @@ class Optimizer(ABC):
     init_path: str | None = None
     init_angle: float = OptimizerConfig.init_angle
 
-    gradient = "log_domain"
-    """The kind of the last gradient, for `Ending.direction_error`."""
-
-    ridge = 0.0
-    """Weight of the ridge."""
-
     def __init_subclass__(cls, options: type | None = None, **others: Any) -> None:
         super().__init_subclass__(**others)
         for f in dataclasses.fields(options) if options else ():
@@ -96,18 +90,23 @@ class LinearHeadOptimizer(Optimizer):
     NAME: ClassVar[str]
     """The optimizer's name in messages."""
 
+    KNOWN: ClassVar[str]
+    """What is known of the head, and of the loss, in messages."""
+
     ALLOWED, LOSSES = "DECREASING", "decreasing"
     """The attribute of losses that are allowed, and what they are in messages."""
 
     def check_head(self, head: Head) -> None:
         """Raise ConfigError unless the head is linear and not trained."""
         if type(head) not in (Linear, RowScores) or head.train:
-            raise ConfigError(f"optimizer={self.NAME}: head must be linear with train=false")
+            raise ConfigError(
+                f"optimizer={self.NAME}: head must be linear with train=false: {self.KNOWN}"
+            )
 
     def check_loss(self, loss: Loss) -> None:
         """Raise ConfigError unless the loss is allowed."""
         if not getattr(loss, self.ALLOWED):
-            raise ConfigError(f"optimizer={self.NAME}: loss must be {self.LOSSES}")
+            raise ConfigError(f"optimizer={self.NAME}: loss must be {self.LOSSES}: {self.KNOWN}")
 
 
 def norm(part: Tensor) -> Tensor:

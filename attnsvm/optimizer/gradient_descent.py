@@ -101,7 +101,7 @@ class Polyak(LinearHeadOptimizer, Descent, options=schema.PolyakConfig):
     overflow, and the instance diverges.
     """
 
-    NAME = "polyak"
+    NAME, KNOWN = "polyak", "its least risk is known"
 
     def update(self, step: Step) -> Variables:
         """Return the variables after a Polyak step; unchanged where L <= L*."""

@@ -34,12 +34,10 @@ class RegularizationPath(LinearHeadOptimizer, options=schema.RegularizationPathC
     iterations: int
     cone: float | None
 
-    NAME = "regularization_path"
+    NAME, KNOWN = "regularization_path", "its least risk is known"
 
     implicit_bias = "frobenius"
     """The theorem on regularisation paths of arXiv 2308.16898."""
-
-    gradient = "sphere"
 
     def grid(self) -> list[float]:
         """Return 0, for the initial weights, and the radii."""

@@ -49,7 +49,7 @@ class SafeGD(LinearHeadOptimizer, Descent, options=schema.SafeGDConfig):
     logits are linear, B2 = 0; for the factors they are quadratic. A ridge adds its own curvature.
     """
 
-    NAME = "safe_gd"
+    NAME, KNOWN = "safe_gd", "its curvature is bounded"
     ALLOWED, LOSSES = "SELF_BOUNDED", "logistic | exponential | linear"
 
     def update(self, step: Step) -> Variables:

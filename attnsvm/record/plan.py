@@ -87,8 +87,9 @@ def write_plan(
     items = [set(values.items()) for values in of_runs.values()]
     shared = dict(set.intersection(*items)) if items else {}
     own = {run: dict(values.items() - shared.items()) for run, values in of_runs.items()}
-    content = {"command": sys.argv[1:], "runs": cells, "fields": {"shared": shared, "own": own}}
-    content["skipped"] = skipped or {}
+    content: dict[str, Any] = {"command": sys.argv[1:], "runs": cells}
+    content["fields"] = {"shared": shared, "own": own}
+    content |= {"skipped": skipped} if skipped else {}
     try:
         write_json(folder / PLAN_FILE, content)
     except ValueError as error:

@@ -18,6 +18,7 @@ from attnsvm.loss import Loss
 from attnsvm.nn.risk import Risk
 from attnsvm.optimizer import FirstOrder, Optimizer
 from attnsvm.optimizer.base import Report
+from attnsvm.optimizer.regularization_path import RegularizationPath
 from attnsvm.parameterization import Parameterization, Variables
 from attnsvm.training.compiled import CompiledLoop, uncompiled
 from attnsvm.training.start import initial
@@ -108,7 +109,10 @@ def train(
                 CompiledLoop(risk, stepper, start, recorder).run(stepper, threads, report)
             else:
                 stepper.run(risk, start, recorder.take, report)
-        path = recorder.trajectory(stepper.gradient, stepper.ridge, threads)
+        how, ridge = "sphere" if isinstance(stepper, RegularizationPath) else "log_domain", 0.0
+        if isinstance(stepper, FirstOrder):
+            how, ridge = stepper.gradient, stepper.ridge
+        path = recorder.trajectory(how, ridge, threads)
         return path if batch.B > 1 else path.take(slice(1))
 
 

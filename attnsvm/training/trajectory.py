@@ -206,8 +206,8 @@ class SnapshotRecorder(Recorder):
         """
         attention, seen = self.risk.attention(self.last), self.arrays
         K, Q = attention if len(attention) == 2 else (None, None)
-        weights = (*self.last, seen["W"])
-        finite = torch.stack([V.isfinite().flatten(1).all(1) for V in weights]).all(0)
+        ends = [torch.aminmax(V.flatten(1), dim=1) for V in (*self.last, seen["W"])]
+        finite = torch.stack([end for pair in ends for end in pair]).isfinite().all(0)
         W = seen["W"][:, -1].clone()
         error, optimum = ended(self.risk, self.last, W, how, ridge, threads)
         return Trajectory(

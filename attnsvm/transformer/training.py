@@ -184,7 +184,7 @@ def _checked(optimizer: Optimizer, batch: ProblemBatch, model: Transformer) -> N
             raise ConfigError(f"{name}={settings[name]}: must be {must}, with model=transformer")
     if model.trained != "attention" and optimizer.gradient == "direct":
         must = f"log_domain with model.trained={model.trained}"
-        raise ConfigError(f"optimizer.gradient=direct: must be {must}")
+        raise ConfigError(f"optimizer.gradient=direct: must be {must}, with model=transformer")
     return optimizer
 
 

@@ -115,7 +115,7 @@ def paged(
     figures: Mapping[str, Callable[[Tables, CellAxes], Figure]],
     tables: Tables,
     axes: CellAxes,
-    remarks: Sequence[str],
+    remarks: Sequence[str] = (),
     *,
     notes: Callable[[Tables, CellAxes], Sequence[str]] = lambda tables, axes: (),
     caption: Mapping[str, str] | None = None,

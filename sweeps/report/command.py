@@ -37,36 +37,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     options = _parser().parse_args(argv)
     directory = or_latest(options.directory)
-    try:
-        return _perform(directory, options)
-    except (ConfigError, FileNotFoundError, FileExistsError) as error:
-        message = str(error)
-    except OSError as error:
-        message = f"{directory}: cannot be written ({shortened(error)})"
-    sys.stderr.write(f"attnsvm-report: {one_line(message)}\n")
-    return 2
-
-
-def _perform(directory: Path, options: argparse.Namespace) -> int:
-    """Write or print what the options ask for; return whether something is missing."""
     others, paper = ("directory", "config_dir", "extension", "style"), options.style == "paper"
     parts = {name: value for name, value in vars(options).items() if name not in others and value}
-    use_extensions(options.extension)
-    if set(parts) - {"where"} and not {"x", "y"} <= set(parts):
-        raise ConfigError("a chart must have --x and --y")
-    from .. import aggregate  # import takes a second: not needed for --help
+    try:
+        use_extensions(options.extension)
+        if set(parts) - {"where"} and not {"x", "y"} <= set(parts):
+            raise ConfigError("a chart must have --x and --y")
+        from .. import aggregate  # import takes a second: not needed for --help
 
-    frames, failed = aggregate.read_sweep(directory), False
+        frames = aggregate.read_sweep(directory)
+    except (ValueError, FileNotFoundError) as error:
+        return _refuse(str(error))
     if frames.runs.empty:
-        raise ConfigError(f"{directory}: holds no record of a run; must be the folder of a sweep")
+        return _refuse(f"{directory}: holds no record of a run; must be the folder of a sweep")
     if parts:
-        parts["where"] = dict(word.partition("=")[::2] for word in parts.get("where", ()))
-        lines = _chart(frames, parts, paper, options) if "x" in parts else _cells(frames, parts)
-    else:
+        if "x" not in parts:
+            return _print_cells(frames, parts)
+        return _chart(frames, parts, paper, options.config_dir)
+    try:
         files = write_report(frames, options.config_dir, paper)
-        lines, failed = _summary(frames, files), len(files.failed) > 0 or files.kept != ""
-    sys.stdout.write("".join(f"{one_line(line)}\n" for line in lines if line))
-    return int(len(frames.unfinished) > 0 or failed)
+    except OSError as error:
+        return _refuse(f"{directory}: the report cannot be written ({shortened(error)})")
+    _print_summary(frames, files)
+    return int(len(frames.unfinished) > 0 or len(files.failed) > 0 or files.kept != "")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -114,35 +107,61 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _cells(frames: LoadedSweep, parts: dict[str, Any]) -> list[str]:
-    """Return the result of the cells with the values `where`, and where their instances end."""
+def _print_cells(frames: LoadedSweep, parts: dict[str, Any]) -> int:
+    """Print the result of the cells with the values `where`, and where their instances end."""
+    from ..chart import ChartError
     from ..conclusion import result
     from ..figures import figure_module
 
-    few = frames.chosen(parts["where"])
+    try:
+        few = frames.chosen(_values(parts))
+    except ChartError as error:
+        return _refuse(str(error))
     lines = result(few)
     if reached := getattr(figure_module(few.name), "reached", None):
         lines += reached(few).dropna(axis=1, how="all").to_string(index=False).splitlines()
-    return [*lines, frames.not_shown]
+    sys.stdout.write("".join(f"{one_line(line)}\n" for line in [*lines, frames.not_shown] if line))
+    return 1 if len(frames.unfinished) else 0
 
 
-def _chart(
-    frames: LoadedSweep, parts: dict[str, Any], paper: bool, options: argparse.Namespace
-) -> list[str]:
+def _values(parts: dict[str, Any]) -> dict[str, str]:
+    """Return column and value of each word of `--where`."""
+    return dict(word.partition("=")[::2] for word in parts.pop("where", ()))
+
+
+def _chart(frames: LoadedSweep, parts: dict[str, Any], paper: bool, folders: Sequence[Path]) -> int:
     """Write a chart: figures, its table and its counts, and the report that begins with it."""
+    from ..chart import ChartError
     from .write import write_chart
 
-    chart, paths = write_chart(frames, parts, paper, options.config_dir)
-    return [*chart.notes, *map(str, paths)]
+    parts["where"] = _values(parts)
+    try:
+        chart, paths = write_chart(frames, parts, paper, folders)
+    except (ChartError, FileExistsError) as error:
+        return _refuse(str(error))
+    except OSError as error:
+        return _refuse(f"{frames.directory}: the chart cannot be written ({shortened(error)})")
+    for line in (*chart.notes, *map(str, paths)):
+        sys.stdout.write(f"{one_line(line)}\n")
+    return 1 if len(frames.unfinished) else 0
 
 
-def _summary(frames: LoadedSweep, files: ReportFiles) -> list[str]:
-    """Return what came out, what is missing, and where the report is."""
+def _refuse(message: str) -> int:
+    sys.stderr.write(f"attnsvm-report: {one_line(message)}\n")
+    return 2
+
+
+def _print_summary(frames: LoadedSweep, files: ReportFiles) -> None:
     from ..conclusion import conclusion
 
-    lines = [*conclusion(frames), frames.versions, frames.duplicates]
+    lines = [*conclusion(frames), *filter(None, [frames.versions, frames.duplicates])]
     lines += [f"{row.state}: {row.run}: {row.reason}" for row in frames.incomplete.itertuples()]
-    lines += [*(f"not drawn: {failure}" for failure in files.failed), *frames.next]
-    if files.html:
-        return [*lines, files.kept or f"report: {files.html}, figures and tables beside it"]
-    return [*lines, f"figures of a paper, with captions: {frames.directory / 'figures'}"]
+    lines += [f"not drawn: {failure}" for failure in files.failed]
+    lines += frames.next
+    if files.kept:
+        lines.append(files.kept)
+    elif files.html:
+        lines.append(f"report: {files.html}, figures and tables beside it")
+    else:
+        lines.append(f"figures of a paper, with captions: {frames.directory / 'figures'}")
+    sys.stdout.write("".join(f"{one_line(line)}\n" for line in lines))

@@ -326,6 +326,8 @@ def test_a_sweep_goes_on_where_runs_are_odd(tmp_path):
     for words in (".lock: is a pipe", "run.json: is a folder", ".hydra/config.yaml: is a pipe"):
         assert f"{words}; must be a file" in resumed.stderr
     assert run_state(runs[2]).state == "done"
+    odd.place(runs[0].parent / PLAN_FILE, "folder")
+    assert "sweep.json: is a folder" in ran(*grid, cwd=tmp_path, code=2).stderr
 
 
 def retyped(column, kind):

@@ -67,6 +67,9 @@ def test_the_files_do_not_depend_on_how_the_record_is_cut(rows, tmp_path, monkey
         write(tmp_path / name, record_parts, ORIGIN)
     for name in TABLES:
         assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    stored = StoredRun(tmp_path / "parts")
+    pd.testing.assert_frame_equal(stored.record().trials, whole.trials)
+    assert stored.content["drawn"] == 3
     assert pq.ParquetFile(tmp_path / "parts/trials.parquet").num_row_groups == -(-3 // rows)
 
 
