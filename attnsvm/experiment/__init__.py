@@ -43,13 +43,13 @@ def parts(config: RunConfig, size: int | None = None) -> Iterator["RunRecord"]:
 def _until_accepted(stages: "Stages", size: int | None) -> Iterator["RunRecord"]:
     """Yield records of successive seeds until `trials` instances are accepted."""
     config = stages.config
-    size = size or stages.chunk_size()
+    size = size or stages.chunk_size(stages.draw(1, config.seed))
     drawn = accepted = 0
     while accepted < config.trials and drawn < MAX_DRAWS_PER_TRIAL * config.trials:
         rate = accepted / drawn if drawn else 1.0
         missing = config.trials - accepted
         trials = min(math.ceil(1.1 * missing / max(rate, 0.1)), 4 * config.trials, size)
-        part = stages.record_of(stages.instances(drawn, drawn + trials))
+        part = stages.record_of(stages.draw(trials, config.seed + drawn))
         yield part.first_accepted(missing)
         drawn += len(part.trials)
         accepted += int((part.trials["status"] == "ok").sum())

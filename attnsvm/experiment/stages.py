@@ -68,7 +68,7 @@ class Stages:
 
     def batches(self, size: int | None) -> Iterator[ProblemBatch]:
         """Yield the instances of the config, at most `size` at a time."""
-        size = size or self.chunk_size()
+        size = size or self.chunk_size(self.whole)
         for start in range(0, self.total, size):
             yield self.instances(start, min(start + size, self.total))
 
@@ -88,13 +88,13 @@ class Stages:
             return self.draw(stop - start, self.config.seed + start)
         return self.whole.take(slice(start, stop))
 
-    def chunk_size(self) -> int:
-        """Return how many instances are processed at once."""
+    def chunk_size(self, batch: ProblemBatch) -> int:
+        """Return how many instances are processed at once, all of the shape of `batch`."""
         trained = self.config.selection.tokens != "optimal"
         snapshots = len(self.objects.optimizer.grid()) if trained else 0
         if isinstance(model := self.objects.model, Transformer):
-            return networks_at_once(self.whole, model, snapshots)
-        return chunk_size(self.whole, snapshots * (3 if self.objects.factors else 1))
+            return networks_at_once(batch, model, snapshots)
+        return chunk_size(batch, snapshots * (3 if self.objects.factors else 1))
 
     @own_settings()
     def draw(self, trials: int, seed: int) -> ProblemBatch:

@@ -150,15 +150,18 @@ def _reproduce(
     record: RunRecord, run: Mapping[str, Any], instances: int | None, proof: RunProof
 ) -> None:
     """Run some instances again, which follow each other, and compare every number of them."""
-    config = recorded_config(run)
+    config, n = recorded_config(run), proof.instances
+    trials = n if config.selection.until_accepted else config.trials
     selection = dataclasses.replace(config.selection, until_accepted=False)
     try:
-        rerun = Rerun(dataclasses.replace(config, device="auto", selection=selection))
-        size = max(1, rerun.chunk_size() // (1 + ROUNDS[1][0]))
+        rerun = Rerun(
+            dataclasses.replace(config, device="auto", selection=selection, trials=trials)
+        )
+        size = max(1, rerun.chunk_size(rerun.whole) // (1 + ROUNDS[1][0]))
     except (ConfigError, ImportError) as error:  # a package that is not installed
         proof.left_out = str(error)
         return
-    n, seconds = proof.instances, sum(run["timings_s"].values())
+    seconds = sum(run["timings_s"].values())
     if reason := _difference_in_rows(record, config, rerun.total):
         proof.refuse(reason)
         return

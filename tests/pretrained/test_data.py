@@ -150,3 +150,21 @@ def test_other_heads_are_measured_without_what_the_attended_tokens_fix():
         correlations = others @ mm / np.linalg.norm(others, axis=1) / np.linalg.norm(mm)
         value = measured.trials["other_heads_frobenius"][b]
         assert value == pytest.approx(correlations.mean(), abs=1e-9)
+
+
+def test_sentences_are_drawn_until_enough_are_accepted_and_all_of_them_are_run_again(tmp_path):
+    """More of them than `trials`: a model's sentences are not those of consecutive seeds."""
+    config = composed(
+        f"data=pretrained data.transformer={tiny('gpt2')} data.n=4 data.T=5 optimizer.steps=20",
+        "trials=4 seed=3 selection=multi selection.until_accepted=true",
+    )
+    record = experiment.run(config)
+    seeds = record.trials["seed"].tolist()
+    assert len(seeds) > 2 * 4
+    assert seeds == [*range(3, 3 + len(seeds))]
+    accepted = record.trials["status"] == "ok"
+    assert accepted.sum() == 4
+    assert accepted.iloc[-1]
+    proof = prove(written(tmp_path / "record", config, record))
+    assert proof.reproduced == len(seeds)
+    assert not proof.differences
