@@ -308,6 +308,9 @@ class FirstOrder(Optimizer, options=FirstOrderConfig):
         size = self.batch or n
         if size > n:
             raise ConfigError(f"optimizer.batch={size}: must be <= n={n}, the number of samples")
+        return self._weights(n, size)
+
+    def _weights(self, n: int, size: int) -> Iterator[NDArray[np.float64]]:
         generator = torch.Generator().manual_seed(self.order_seed)
         drawn = self.order == "replacement"
         rows = np.arange(size if drawn else n) // size
