@@ -117,7 +117,7 @@ class TrainedNetwork:
         """
         (B, n, T, d), model, loss = self.X.shape, self.model, self.loss
         F, kinds = self.X.new_empty(B, d, 0), self.X.new_empty(3, 0)
-        if head:
+        if head is not None:
             F, kinds = head.projections(weights.head)
         allowed = admissible(T, model.causal, self.mask).expand(B, 1, n, T, T)[:, 0]
         bias = torch.zeros(B, n, T, T, dtype=torch.float64).masked_fill(~allowed, -torch.inf)

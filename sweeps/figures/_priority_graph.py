@@ -160,9 +160,8 @@ def _graph(ax: Axes, tokens: pd.DataFrame, nodes: pd.DataFrame) -> None:
         near, start, end = -0.025 * width, a + 0.5 + apart, b + 0.5 - apart
         arc = MplPath([(near, start), (far, start), (far, end), (near, end)], [1, 4, 4, 4])
         tips = "<|-|>" if (b, a) in pairs else "-|>"
-        colour, width_pt = (colours[a], 1.2) if inside else ("#b0b0b0", 0.7)
-        arrow = FancyArrowPatch(path=arc, arrowstyle=tips, mutation_scale=6, color=colour)
-        ax.add_patch(arrow).set_linewidth(width_pt)
+        look: Any = {"color": colours[a], "lw": 1.2} if inside else {"color": "#b0b0b0", "lw": 0.7}
+        ax.add_patch(FancyArrowPatch(path=arc, arrowstyle=tips, mutation_scale=6, **look))
     ax.scatter(np.zeros(len(nodes)), nodes["row"] + 0.5, s=30, color=colours, zorder=4)
     ax.set(xlim=(-width, 0.03 * width), xticks=[])
     ax.tick_params(length=0, labelleft=False)
