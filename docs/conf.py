@@ -1,7 +1,6 @@
 """The site: `make docs` builds it from these pages, the notebooks, the docstrings and docs/tables.
 
-It writes the pages of docs/pages.py first. The pictures in docs/figures are for readers of the
-files; the site has its own, drawn anew.
+It writes the pages of docs/pages.py first, and draws the figures that pages show.
 """
 
 import re
@@ -42,28 +41,15 @@ html_domain_indices = False
 highlight_language = "none"
 pygments_style, pygments_dark_style = "a11y-high-contrast-light", "a11y-high-contrast-dark"
 
-WITH_WORDS = "pretrained_heads_attention"
-"""The figure that cannot be drawn without a model's files: its words are in no record."""
-
 OTHER_SWEEPS = {
-    WITH_WORDS: "pretrained_heads data.at_layer=1 data.at_head=2 data.n=4 selection=top trials=2",
     "correlation_vs_d_pairs": "correlation_vs_d",
-    "pretrained_heads_no_sinks": "pretrained_heads data.sinks=false selection=top "
-    "data.at_head=0,3,6,9 seed=0,8",
+    "pretrained_heads_attention": "pretrained_heads",
+    "pretrained_heads_no_sinks": "pretrained_heads",
 }
 """The sweeps of figures that have another name."""
 
-PLAIN = re.compile(r"^!\[([^\]]*)\]\(figures/(\w+)\.png\)$", re.MULTILINE)
-"""A figure in a page that is also read as a file: its text and name."""
-
-WITH_CAPTION = """```{{figure}} figures/{name}.png
-:alt: {text}
-
-`attnsvm sweep={sweep}`
-```"""
-
 DRAWN: set[str] = set()
-"""Figures that this build has drawn: several pages show the same one."""
+"""Figures that this build has drawn, into docs/figures: several pages show the same one."""
 
 # A warning is an error: of a link or name that does not exist, too.
 nitpicky = True
@@ -103,36 +89,22 @@ def displayed_formula(translator, node):
     raise nodes.SkipNode
 
 
-def add_captions(app: Sphinx, page: str, text: list[str]) -> None:
-    """Write the command that makes a figure below it."""
-
-    def with_caption(match: re.Match[str]) -> str:
-        words, name = match.groups()
-        return WITH_CAPTION.format(name=name, text=words, sweep=OTHER_SWEEPS.get(name, name))
-
-    text[0] = PLAIN.sub(with_caption, text[0])
-
-
 def draw_figures(app: Sphinx, page: str, text: list[str]) -> None:
-    """Draw the figures that a page shows from docs/tables, and show these."""
+    """Draw the figures that a page shows, from docs/tables."""
     docs = Path(app.srcdir)
-    (docs / "drawn").mkdir(exist_ok=True)
-    for name in set(re.findall(r"\bfigures/(\w+)\.png", text[0])) - {WITH_WORDS}:
-        if name == "speed":
-            (docs / "drawn/speed.png").write_bytes(chart())
-        elif name not in DRAWN:
-            sweep = OTHER_SWEEPS.get(name, name).partition(" ")[0]
-            own = (docs / "tables" / name).is_dir()  # else it is a further figure of the sweep
-            folder, figure = (name, sweep) if own else (sweep, name)
-            (docs / "drawn" / f"{name}.png").write_bytes(draw(docs / "tables" / folder, figure))
-            DRAWN.add(name)
-        text[0] = text[0].replace(f"figures/{name}.png", f"drawn/{name}.png")
+    (docs / "figures").mkdir(exist_ok=True)
+    for name in set(re.findall(r"\bfigures/(\w+)\.png", text[0])) - DRAWN:
+        sweep = OTHER_SWEEPS.get(name, name)
+        own = (docs / "tables" / name).is_dir()  # else it is a further figure of the sweep
+        folder, figure = (name, sweep) if own else (sweep, name)
+        picture = chart() if name == "speed" else draw(docs / "tables" / folder, figure)
+        (docs / "figures" / f"{name}.png").write_bytes(picture)
+        DRAWN.add(name)
 
 
 def setup(app: Sphinx) -> None:
-    """Write pages; add captions, figures and formulas to Sphinx, which calls this by its name."""
+    """Write pages; add figures and formulas to Sphinx, which calls this by its name."""
     for name, page in PAGES.items():
         write_atomically(Path(app.srcdir) / name, page().encode())
-    app.connect("source-read", add_captions)
     app.connect("source-read", draw_figures)
     app.add_html_math_renderer("mathml", (inline_formula, None), (displayed_formula, None))

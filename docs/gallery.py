@@ -1,8 +1,7 @@
-"""What the documentation keeps of a sweep: the tables of its figures, and small copies of these.
+"""What the documentation keeps of a sweep: the tables of its figures.
 
 `docs/tables/NAME` holds a Parquet file for each table and `about.json`: the axes, what the figures
-leave out, and a digest of the records. Every figure of the site is drawn from these. A committed
-page that shows a figure has a small copy in `docs/figures`, for readers of the files.
+leave out, and a digest of the records. Every figure of the site is drawn from these.
 
     python -m docs.gallery NAME ...     of these experiments, from their records in multirun/NAME
 """
@@ -100,5 +99,3 @@ def small_png(picture: bytes) -> bytes:
 if __name__ == "__main__":
     for name in sys.argv[1:]:
         write_tables(aggregate.read_sweep(Path("multirun") / name), DOCS / "tables" / name)
-        if (copy := DOCS / "figures" / f"{name}.png").exists():
-            write_atomically(copy, draw(DOCS / "tables" / name, name))

@@ -318,7 +318,8 @@ def test_numbers_are_found_with_units_and_only_percent_are_shares(monkeypatch):
 def test_the_page_of_experiments_has_every_experiment():
     text = text_of(DOCS / "experiments.md")
     named = re.findall(r"^### (\w+)", text, re.MULTILINE)
-    assert named == re.findall(r"{figure} figures/(\w+)\.png", text)
+    figures = re.findall(r"{figure} figures/(\w+)\.png", text)
+    assert named == [name for name in figures if name != "pretrained_heads_attention"]
     assert sorted(named) == EXPERIMENTS
     for name in EXPERIMENTS:
         assert f"    attnsvm sweep={name}\n" in text
