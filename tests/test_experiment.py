@@ -191,6 +191,17 @@ def test_a_batch_without_an_accepted_instance_has_rows_only():
     assert record.solutions == {}
 
 
+def test_where_nothing_is_trained_a_head_to_be_trained_is_as_drawn():
+    words = "selection=optimal data.n=2 data.T=3 data.d=4 trials=3"
+    fixed, *others = (
+        run(composed(words, head)) for head in ("head=linear", "head.train=true", "head=joint")
+    )
+    for record in others:
+        pd.testing.assert_frame_equal(record.trials, fixed.trials)
+        assert record.solutions.keys() == fixed.solutions.keys()
+    assert set(fixed.trials["frobenius_status"]) == {"solved"}
+
+
 @pytest.mark.full
 def test_a_trained_head_decides_what_is_optimal_and_local():
     """With head.train the scores, and so the types and Assumption B.1, are those of the new v."""

@@ -92,8 +92,11 @@ class Trained:
 
     @cached_property
     def batch(self) -> ProblemBatch:
-        """The instances with the parameters of the head at the last step; as drawn if diverged."""
-        if not self.drawn.head.train:
+        """The instances with the parameters of the head at the last step.
+
+        As drawn where training diverged, or nothing is trained.
+        """
+        if self.path is None or not self.drawn.head.train:
             return self.drawn
         drawn, lost = self.drawn.head_parameters, self.path.diverged
         last = self.path.head_parameters.items()
