@@ -97,10 +97,10 @@ class Cone(ABC, Generic[PointT]):
         """Return norm(W) / min margin and h^T a / dual_norm(M(a)).
 
         The upper bound is infinite while W misses an equality, or a row with h_k <= 0, by `gap`
-        times the largest h_k.
+        times the largest h_k. If rows are not homogeneous W keeps its scale, and may miss none.
         """
         rows = self.rows
-        separating = rows.inequality & (rows.h > 0)
+        separating = rows.inequality & (rows.h > 0) & rows.homogeneous
         least = torch.where(separating, margin / rows.h, torch.inf).amin((1, 2), keepdim=True)
         met, missed = least > 0, rows.h - margin
         missed = torch.where(rows.inequality, missed.clamp(min=0.0), missed.abs())

@@ -56,6 +56,17 @@ def test_what_asks_for_nothing_and_what_nearly_contradicts_itself(norm):
     assert near.support.shape == (1, 2)
 
 
+@pytest.mark.parametrize("norm", quick("nuclear", "frobenius", "spectral", "max", "l1", "l3"))
+def test_a_row_far_beyond_its_right_hand_side_changes_nothing_beside_equalities(norm):
+    C, e, A = normal(20, 2, 2, 3), normal(20, 2, seed=1), normal(20, 1, 2, 3, seed=2)
+    alone = attnsvm.solve_least_norm(norm=norm, equalities=(C, e))
+    A *= (A * alone.W[:, None]).sum((2, 3), keepdim=True).sign()
+    b = 0.02 * (A * alone.W[:, None]).sum((2, 3))
+    both = attnsvm.solve_least_norm(A, b, norm, (C, e))
+    assert set(both.status) == {"solved"}
+    np.testing.assert_allclose(both.objective, alone.objective, rtol=1e-8)
+
+
 A, C = normal(3, 4, 3).numpy(), normal(2, 4, 3, seed=1).numpy()
 b, e = A[:, 0, 0], C[:, 0, 0]
 WRONG = [
