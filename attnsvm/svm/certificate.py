@@ -183,9 +183,10 @@ def _least_margin_one(
         missed = torch.where(missed == 0, 0.0, missed / reach)
         missed = torch.where(limits, missed.clamp(min=0.0), missed.abs())
         residual = torch.where(near, missed, 0.0).nan_to_num(torch.inf, torch.inf).amax(dim=1)
-    if not problem.homogeneous.all():
+    scaled = scaling.any(dim=1)
+    if not scaled.all():
         clear = problem.separating & ~problem.faint(W)
-        mu = torch.where(problem.homogeneous, mu, least(margins / problem.h, clear))
+        mu = torch.where(scaled, mu, least(margins / problem.h, clear))
     feasible, trivial = proved & (residual <= tolerances.MAX_RESIDUAL), problem.trivial
     mu = torch.where(trivial, torch.inf, torch.where(feasible, mu, -torch.inf))
     W = torch.where(feasible[:, None, None], W, torch.nan)

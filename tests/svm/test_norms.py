@@ -55,6 +55,19 @@ def test_several_tokens_and_masks(name):
     assert (torch.where(mask & ~attended, rest, -torch.inf).amax(-1) <= low - 1 + 1e-11).all()
 
 
+@pytest.mark.parametrize("name", quick("l3", "l1", "max", "nuclear", "frobenius"))
+def test_the_least_margin_is_that_of_w_also_where_the_gap_is_below_rounding(name):
+    X, Z, selected = spheres(4, 3, 3, range(60))
+    solution = solve_svm(X, Z, selected, norm=name, gap=1e-12)
+    logits = (X @ solution.W[:, None] @ Z[..., None])[..., 0]
+    margins = logits.take_along_dim(selected[..., None], 2) - logits
+    others = torch.arange(3) != selected[..., None]
+    least = margins.where(others, torch.inf).flatten(1).amin(1)
+    feasible = solution.objective.isfinite()
+    assert feasible.sum() > 50
+    torch.testing.assert_close(solution.min_margin[feasible], least[feasible])
+
+
 def test_a_norm_of_ones_own(monkeypatch):
     """The largest entry of D W, D a diagonal of weights: the max norm of other tokens."""
 
