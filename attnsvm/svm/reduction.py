@@ -75,6 +75,8 @@ def to_canonical(problem: SvmProblem) -> tuple[SvmProblem, Units]:
     least = torch.iinfo(size.dtype).min
     unit = torch.where(missed, size, least).amax(dim=1)
     unit = -torch.where(missed.any(dim=1), unit, 0)
+    alone = problem.zero & (problem.h != 0)  # any factor keeps such a row: one h_k is as good
+    rows = torch.where(alone, -exponent_of(problem.h) - unit[:, None], rows)
     exponents = {"D": r.flatten(1), "Z": t[..., 0], "h": rows + unit[:, None]}
     if problem.relief is not None:
         exponents["relief"] = rows

@@ -120,6 +120,16 @@ def test_tokens_queries_and_margins_have_units_of_their_own(norm):
         assert_same(solution, base, 1 / (x * z), x * z)
 
 
+@pytest.mark.parametrize("sizes", [(-510, -500), (-1000, 900), (900, -700)])
+def test_equal_tokens_of_different_logs_are_infeasible_in_any_unit(sizes):
+    X, Z, _ = gaussian(3, 4, 5, 2, seed=1)
+    X[1, 0, 1] = X[1, 0, 0]
+    attended, logs = (torch.arange(4) < 2).expand(2, 3, 4), torch.arange(4.0).expand(2, 3, 4)
+    x, z = (2.0**k for k in sizes)
+    finite, _ = solve_gen_svm(x * X, z * Z, attended, logs.double(), "frobenius")
+    assert finite.status == ("solved", "infeasible")
+
+
 @every_norm
 def test_gen_svm_and_a_bound_of_the_rank(norm):
     X, Z, selected = gaussian(3, 4, 6, 2, seed=2)
