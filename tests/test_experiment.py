@@ -202,6 +202,26 @@ def test_where_nothing_is_trained_a_head_to_be_trained_is_as_drawn():
     assert set(fixed.trials["frobenius_status"]) == {"solved"}
 
 
+@pytest.mark.parametrize("rule", ["w", "kq"])
+def test_a_start_along_a_gradient_that_is_not_defined_is_a_row(rule):
+    """At W = 0 the mean of random scores may be negative, where the log is not defined."""
+    words = f"data=contexts data.n=2 data.d=4 data.K=2 data.contexts=2 data.scores=random {SHORT}"
+    words += f" model=linear loss=log optimizer.init=aligned parameterization={rule} seed=1"
+    trials = run(composed(words)).trials
+    batch = attnsvm.sample(
+        "contexts", model="linear", n=2, d=4, K=2, contexts=2, scores="random", trials=6, seed=1
+    )
+    undefined = (batch.scores().mean(-1) <= 0).any(-1).numpy()
+    assert 0 < undefined.sum() < 6
+    assert ((trials["status"] == "diverged") == undefined).all()
+    assert trials["reason"][undefined].str.contains("not defined").all()
+
+
+def test_a_reason_has_the_words_of_older_records():
+    trials = run(composed("selection.saturation=1", SHORT)).trials
+    assert "smallest top softmax is below 1" in set(trials["reason"])
+
+
 @pytest.mark.full
 def test_a_trained_head_decides_what_is_optimal_and_local():
     """With head.train the scores, and so the types and Assumption B.1, are those of the new v."""

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from attnsvm.config import RunConfig
+from attnsvm.config.optimizer import CONES
 from attnsvm.config.words import rows
 from attnsvm.data.problem import ProblemBatch
 from attnsvm.loss import Loss
@@ -132,7 +133,9 @@ def marked(
 def exclusions(config: RunConfig, where: Mapping[str, Tensor]) -> list[Exclusion]:
     """Return the exclusions called `where` of the selection of a run, in order of `EXCLUSIONS`."""
     chosen = config.selection
-    fields = vars(chosen) | {"stalled": STALLED}
+    numbers = vars(chosen) | {"stalled": STALLED}
+    # reasons are recorded and compared: 1, not 1.0
+    fields = {name: str(value).removesuffix(".0") for name, value in numbers.items()}
     return [
         (where[row["name"]], row["status"], row["reason"].format_map(fields))
         for row in EXCLUSIONS
@@ -154,7 +157,8 @@ def exclusions_of_training(
     negligible = (path.log_softmax <= math.log(chosen.negligible)) & batch.mask
     scc = chosen.tokens == "scc"
     where = {
-        "startless": path.snapshots[:, 0].isnan().flatten(1).any(1),
+        "startless": path.snapshots[:, 0].isnan().flatten(1).any(1)
+        & (config.optimizer.init in CONES),
         "undefined": path.diverged & loss.POSITIVE & (least < NEGATIVE),
         "diverged": path.diverged,
         "tied_softmax": selection.tied_softmax,

@@ -135,10 +135,7 @@ def _cone(risk: Risk, optimizer: Optimizer) -> Variables:
     limit = rule.implicit_bias(optimizer.implicit_bias)
     assert limit is not None  # as checked in `check_start`
     options = optimizer.init_angle, optimizer.init_scale, limit, rule.max_rank(batch.d)
-    W0 = in_cone(batch, tokens, *options)
-    nowhere = W0.isnan().any(-1).any(-1)
-    variables = rule.factors(W0.nan_to_num(0.0))
-    return tuple(V.masked_fill(broadcast(nowhere, V), torch.nan) for V in variables)
+    return _variables(rule, in_cone(batch, tokens, *options))
 
 
 def _file(risk: Risk, optimizer: Optimizer) -> Variables:
@@ -163,7 +160,8 @@ def _aligned(risk: Risk, optimizer: Optimizer) -> Variables:
     of_W = Risk(batch, W(), risk.loss)
     zero = (batch.X.new_zeros(batch.B, batch.d, batch.d),)
     (G,) = of_W.gradient(zero, of_W.forward(zero)).parts
-    return risk.rule.factors(-optimizer.init_scale * G / broadcast(norm(G).clamp(min=TINY), G))
+    W0 = -optimizer.init_scale * G / broadcast(norm(G).clamp(min=TINY), G)
+    return _variables(risk.rule, W0)
 
 
 def _pretrained(risk: Risk, optimizer: Optimizer) -> Variables:
@@ -180,6 +178,13 @@ STARTS: dict[str, Callable[[Risk, Optimizer], Variables]] = {
     "aligned": _aligned,
     "pretrained": _pretrained,
 }
+
+
+def _variables(rule: Parameterization, W0: Tensor) -> Variables:
+    """Return the variables of W0 (B, d, d); all NaN where it is not finite."""
+    nowhere = ~W0.isfinite().all(-1).all(-1)
+    variables = rule.factors(W0.where(~broadcast(nowhere, W0), 0.0))
+    return tuple(V.masked_fill(broadcast(nowhere, V), torch.nan) for V in variables)
 
 
 def _unit(V: Tensor) -> Tensor:
