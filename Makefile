@@ -108,7 +108,7 @@ test-lowest:
 	cd build/lowest && bin/attnsvm sweep=rank_vs_d data.d=5,10 trials=20 $(LAUNCHER)
 	cd build/lowest && bin/attnsvm-verify multirun/rank_vs_d
 	OMP_NUM_THREADS=1 $(LOWEST)/python -m pytest tests/svm/test_svm.py tests/training/test_training.py \
-		tests/sweeps/test_statistics.py tests/record tests/cli/test_hydra.py
+		tests/sweeps/test_statistics.py tests/record tests/cli/test_grid.py
 
 dist: .venv/dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \

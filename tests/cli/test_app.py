@@ -1,6 +1,6 @@
 """The command line, run as users run it."""
 
-import json
+import os
 import re
 import subprocess
 import sys
@@ -15,6 +15,7 @@ from attnsvm.cli.columns import columns_text
 from attnsvm.cli.errors import exit_code
 from attnsvm.cli.help import help_text
 from attnsvm.config import GROUPS, ConfigError
+from attnsvm.config.version import __version__
 from tests.cli.test_objective import two_files
 from tests.command import LATEST, QUIET, ran
 from tests.faults import run_states, written
@@ -65,29 +66,18 @@ def test_a_sweep_is_resumed_reported_and_survives_a_failing_run(way):
     two_files()
     failed = ran(*grid, code=1)
     assert "2 runs: 1 done, 1 failed" in failed.stderr
-    sweep = LATEST
-    assert (sweep / "report.html").exists()
-    assert run_states(sweep) == ["done", "failed"]
+    assert (LATEST / "report.html").exists()
+    assert run_states(LATEST) == ["done", "failed"]
     if way == WAYS[3]:  # its search of the next grid is another one
         return
-    before = written(sweep)
+    before = written(LATEST)
     arrays = dict(np.load("a.npz"))
     np.savez("b.npz", **arrays | {"X": -arrays["X"]})
     mended = ran(*grid)
     message = "2 runs: 1 done, 1 missing" in mended.stdout + mended.stderr
     assert message == (way != QUIET)
-    assert run_states(sweep) == ["done"] * 2
-    assert before.items() <= written(sweep).items()
-
-
-@pytest.mark.full
-def test_equal_cells_run_once_and_an_override_narrows_the_grid(tmp_path):
-    ran("sweep=rank_vs_d", "data.T=3", "data.d=4", "trials=2", "svm=certified")
-    sweep = tmp_path / "multirun/rank_vs_d"
-    plan = json.loads((sweep / "sweep.json").read_text())["runs"]
-    assert len(plan) == 3  # n = 5, 10, 15 at T = 3; the cells that vary T only have become equal
-    assert {path.parent.name for path in sweep.glob("*/run.json")} == set(plan)
-    assert (sweep / "figures/rank_vs_d.png").exists()
+    assert run_states(LATEST) == ["done"] * 2
+    assert before.items() <= written(LATEST).items()
 
 
 def test_help_is_one_screen_with_every_option_and_goes_to_groups_and_fields():
@@ -130,3 +120,18 @@ def test_only_a_bug_has_a_traceback(cause, error, code, message, capsys):
     assert message in shown
     assert ("Traceback" in shown) == (code == 1)
     assert code == 1 or shown == message
+
+
+@pytest.mark.full
+def test_a_launcher_that_is_not_installed_says_what_installs_it(tmp_path):
+    code = "import sys\nsys.modules['hydra_plugins.hydra_submitit_launcher'] = None\n"
+    (tmp_path / "sitecustomize.py").write_text(code)
+    env = os.environ | {"PYTHONPATH": str(tmp_path)}
+    done = ran("-m", "seed=1,2", "hydra/launcher=slurm_gpu", env=env, code=2)
+    message = "hydra/launcher=slurm_gpu: is not installed here; pip install 'attnsvm[slurm]'"
+    assert message in done.stderr
+
+
+def test_hydras_help_and_our_version_are_printed():
+    assert "== Flags ==" in ran("--hydra-help").stdout
+    assert ran("--version").stdout == f"attnsvm {__version__}\n"

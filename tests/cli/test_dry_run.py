@@ -6,7 +6,6 @@ import pytest
 
 from attnsvm import experiment
 from attnsvm.cli import dry_run
-from attnsvm.config import RunConfig
 from tests.config.test_config import composed
 
 ESTIMATED = {
@@ -18,7 +17,7 @@ ESTIMATED = {
 """What is typed, and what is printed."""
 
 
-def plan_of(config: RunConfig, folder, caplog) -> str:
+def plan_of(config, folder, caplog):
     """Return what a dry run of one cell says after its list."""
     with caplog.at_level(logging.INFO):
         dry_run.log_plan(folder, {"cell": ["seed=1"]}, {"cell": config})
@@ -31,7 +30,7 @@ def test_what_was_not_measured_is_named_and_nothing_is_run(words, tmp_path, capl
     assert ESTIMATED[words] in plan_of(composed(*words.split()), tmp_path, caplog)
 
 
-def estimated_s(*words: str) -> float:
+def estimated_s(*words):
     return sum(dry_run.seconds(composed(*words)).values())
 
 

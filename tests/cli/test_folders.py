@@ -19,20 +19,19 @@ def swept(*arguments):
 
 @pytest.mark.full
 def test_each_plan_has_a_folder_of_its_own_and_finds_it_again(tmp_path):
-    latest = LATEST
     swept("seed=1,2")
-    first = os.readlink(latest)
+    first = os.readlink(LATEST)
     swept("seed=1,2", "svm.norms=[frobenius]")
-    second = os.readlink(latest)
+    second = os.readlink(LATEST)
     assert first != second
     assert f"2 runs: 2 done in multirun/{first}" in swept("seed=2,1", "device=cpu")
-    assert os.readlink(latest) == first
+    assert os.readlink(LATEST) == first
     dry = swept("seed=1,2", "svm.norms=[frobenius]", "dry_run=true")
     assert "2 runs, 0 of them pending" in dry
-    assert os.readlink(latest) == first  # a dry run is no sweep
+    assert os.readlink(LATEST) == first  # a dry run is no sweep
     assert set(os.listdir(tmp_path / "multirun")) == {first, second, "latest"}
     swept("seed=1,2", "hydra.sweep.dir=elsewhere/mine")
-    assert os.readlink(latest) == "../elsewhere/mine"
+    assert os.readlink(LATEST) == "../elsewhere/mine"
 
 
 def test_the_digest_of_a_plan_is_that_of_its_cells(tmp_path):
@@ -49,9 +48,8 @@ def test_the_digest_of_a_plan_is_that_of_its_cells(tmp_path):
 @pytest.mark.full
 def test_the_exit_code_is_that_of_the_runs_of_this_command():
     """Though another command removes its records meanwhile."""
-    lines = ["import shutil", "from pathlib import Path"]
-    lines.append("folder = Path(config.hydra.runtime.output_dir).parent")
-    mine = with_callback(*lines, "if config.seed == 2: shutil.rmtree(folder)")
+    folder = "os.path.dirname(config.hydra.runtime.output_dir)"
+    mine = with_callback("import os, shutil", f"if config.seed == 2: shutil.rmtree({folder})")
     done = ran("-m", *QUICK, "seed=1,2", mine, path=Path(), code=1)
     assert "2 runs: 2 missing" in done.stderr
     assert "Traceback" not in done.stderr

@@ -13,7 +13,7 @@ from attnsvm.sweeps.aggregate import load
 from hydra_plugins.attnsvm_sweeper._cells import CellComposer
 from hydra_plugins.attnsvm_sweeper._grid import axes, grid, per_cell
 from tests.command import LATEST, SMALL, ran
-from tests.quick import quick_rows
+from tests.quick import quick_rows, refusals
 
 
 @pytest.fixture(scope="module")
@@ -48,25 +48,11 @@ def test_every_axis_counts(words, loader):
     assert cells(loader, *words) == [list(cell) for cell in PRODUCTS[words]]
 
 
-REFUSED = {
-    ("data.n=2,3", "data={n:4},{n:5}"): "sets data.n, as data.n=2,3 does",
-    ("seed=1,2", "seed=3"): "seed=3: sets seed, as seed=1,2 does; must be set by one of them",
-    ("head=glob(x*)",): "head=glob(x*): must match one of joint | linear | ",
-    ("seed=range(5,1)",): "seed=range(5,1): 0 values; must be finite, >= 1",
-    ("optimizer.lr=range(-inf,inf)",): "0 values; must be finite",
-    ("seed=range(0,1e12)",): "must be finite, >= 1 and <= 1000000",
-    ("seed=sort(range(4,11,4),reverse=true)",): "must be without sort",
-    ("optimizer.lr=interval(0,1)",): "must be a list of values; hydra/sweeper=optuna searches",
-    ("sweep=rank_vs_d,heads",): "must be one value, which changes no number",
-    ("seed=range(0,2000)", "data.n=range(0,600)"): "1200000 runs; must be <= 1000000",
-}
-
-
-@pytest.mark.parametrize("words", REFUSED, ids=" ".join)
-def test_what_is_no_product_is_refused(words, loader):
+@pytest.mark.parametrize(("words", "message"), refusals("grid"))
+def test_what_is_no_product_is_refused(words, message, loader):
     with pytest.raises(ConfigError) as caught:
-        cells(loader, *words)
-    assert REFUSED[words] in str(caught.value)
+        cells(loader, *words.split())
+    assert message in str(caught.value)
 
 
 def test_the_command_replaces_axes_of_the_file_whose_fields_it_sets(loader):
@@ -119,6 +105,28 @@ def test_a_cell_is_defined_without_references(cell, settled, loader, monkeypatch
     assert settled(*words)[1] == run
     assert not [word for word in words if "${" in word and not word.startswith(("data={", "+"))]
     assert validated(compose("config", words)) == run  # as Hydra composes it
+
+
+CELLS = (
+    "seed=3 data.d=5",
+    "data={n:2,T:3} head=relu",
+    "head=relu data={n:4,T:3} data.d=7",
+    "optimizer={lr:0.2,steps:7} selection=multi svm.norms=[nuclear]",
+    "data=orthonormal ++data.T=4 hydra.job.name=other",
+    "seed=4 data.d=5",
+)
+
+
+@pytest.mark.full
+def test_a_job_is_what_hydra_composes_its_own_section_included(loader):
+    composer = CellComposer(loader)
+    master = compose("config", ["trials=3"], return_hydra_config=True)
+    for cell in map(str.split, CELLS):
+        config, expected = (by.load_sweep_config(master, cell) for by in (composer, loader))
+        assert config == expected
+        assert composer.settled(master, cell, 0)[1] == validated(expected)
+        assert OmegaConf.to_container(config) == OmegaConf.to_container(expected)
+        assert config._get_flag("struct") == expected._get_flag("struct")
 
 
 def test_what_all_runs_share_cannot_refer_to_what_is_swept(loader):

@@ -46,9 +46,8 @@ def test_the_estimate_is_a_lower_bound():
     batch = sample("sphere", n=3, T=4, d=50, trials=1)
     path = train(batch, steps=40, record_every=config.optimizer.record_every)
     held = path.snapshots.nbytes + path.softmax.nbytes
-    (needed,) = [
-        v for names, v in memory.memory_needed(config).items() if "optimizer.steps" in names
-    ]
+    needs = memory.memory_needed(config).items()
+    (needed,) = (size for names, size in needs if "optimizer.steps" in names)
     assert held <= needed <= held + 1000 * memory.snapshots(config)
 
 

@@ -3,11 +3,10 @@
 import pytest
 from omegaconf import OmegaConf
 
-from attnsvm.record import states
 from attnsvm.sweeps.aggregate import load
 from tests.cli.test_objective import RUN, two_files
 from tests.command import LATEST, ran
-from tests.faults import written
+from tests.faults import run_states, written
 from tests.quick import refusals
 
 OPTUNA = "hydra_plugins.hydra_optuna_sweeper"
@@ -23,19 +22,17 @@ TPE = ("hydra/sweeper/sampler=tpe", "hydra.sweeper.sampler.seed=1", "optimizer.l
 def test_tpe_finds_the_least_of_the_runs_on_disk_and_resumes():
     search = [*SEARCH, *TPE, "objective=median(one_minus_corr_frobenius)"]
     ran(*search)
-    folder = LATEST
-    assert {state.state for state in states(folder).values()} == {"done"}
-    assert len(states(folder)) == 4
-    best = OmegaConf.load(folder / "optimization_results.yaml")
-    trials = load(folder).trials.query("status == 'ok'")
+    assert run_states(LATEST) == ["done"] * 4
+    best = OmegaConf.load(LATEST / "optimization_results.yaml")
+    trials = load(LATEST).trials.query("status == 'ok'")
     values = trials.groupby("optimizer.lr")["one_minus_corr_frobenius"].median()
     assert best.best_value == values.min()
     assert values[best.best_params["optimizer.lr"]] == best.best_value
-    assert (folder / "report.html").exists()
-    before = written(folder)
+    assert (LATEST / "report.html").exists()
+    before = written(LATEST)
     ran(*search, "hydra.sweeper.n_trials=5")  # four on record, one more
-    assert before.items() <= written(folder).items()
-    assert len(states(folder)) == 5
+    assert before.items() <= written(LATEST).items()
+    assert len(run_states(LATEST)) == 5
 
 
 def test_a_failed_run_is_on_record_stops_no_search_and_is_never_the_best():
@@ -44,9 +41,8 @@ def test_a_failed_run_is_on_record_stops_no_search_and_is_never_the_best():
     search += ["hydra.sweeper.sampler.seed=0", "hydra.sweeper.n_trials=6", "data.path=b.npz,a.npz"]
     done = ran(*search, "optimizer.steps=9", "objective=share(status=ok)", code=1)
     assert "2 runs: 1 done, 1 failed" in done.stderr
-    folder = LATEST
-    assert sorted(state.state for state in states(folder).values()) == ["done", "failed"]
-    best = OmegaConf.load(folder / "optimization_results.yaml")
+    assert run_states(LATEST) == ["done", "failed"]
+    best = OmegaConf.load(LATEST / "optimization_results.yaml")
     assert best.best_params["data.path"] == "a.npz"
 
 

@@ -25,12 +25,12 @@ JOBLIB = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
 END_S = 60.0  # a process that has not ended by then never does
 
 
-def pids(folder) -> list[int]:
+def pids(folder):
     """Return the processes that hold a run of the sweep."""
     return [pid for pid, _ in owners(folder)]
 
 
-def stop(process, signum) -> None:
+def stop(process, signum):
     """Send a signal; assert that the process ends by it."""
     process.send_signal(signum)
     assert process.wait(END_S) == 128 + signum
@@ -54,20 +54,20 @@ def test_a_sweep_is_interrupted_on_record_and_resumed(signum, cells, capsys):
     assert "2 runs: 1 done, 1 missing" in resumed.stdout
 
 
-def alive(pids) -> bool:
+def alive(pids):
     return any(os.path.exists(f"/proc/{pid}") for pid in pids)
 
 
 def joblib_sweep(steps, *more):
-    """Begin a sweep of four runs by two workers; return driver, folder and workers at work."""
+    """Begin a sweep of four runs by two workers; return the driver, and workers at work."""
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
     grid = ["-m", *LONG, "trials=1", f"optimizer.steps={steps}", *more]
-    driver, folder = begun(*grid, *JOBLIB), LATEST
-    until(lambda: len(pids(folder)) == 2)
-    return driver, folder, pids(folder)
+    driver = begun(*grid, *JOBLIB)
+    until(lambda: len(pids(LATEST)) == 2)
+    return driver, pids(LATEST)
 
 
-def children(pid: int) -> list[int]:
+def children(pid):
     """Return the processes that a process has started."""
     files = Path(f"/proc/{pid}/task").glob("*/children")
     return [int(child) for path in files for child in path.read_text().split()]
@@ -76,14 +76,8 @@ def children(pid: int) -> list[int]:
 @pytest.mark.full
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGKILL])
 def test_the_runs_of_a_claim_end_with_its_command(signum, tmp_path):
-    command = [
-        str(BIN / "attnsvm-claims"),
-        "fixed_step",
-        "--run",
-        "--override",
-        "optimizer.steps=1000000",
-    ]
-    log = tmp_path / "log"
+    words = ["fixed_step", "--run", "--override", "optimizer.steps=1000000"]
+    command, log = [str(BIN / "attnsvm-claims"), *words], tmp_path / "log"
     with log.open("w") as stream:
         claims = subprocess.Popen(command, env=environment(), stderr=stream)
     until(lambda: list(tmp_path.glob("multirun/claims/*/*/.lock")))  # a run has begun
@@ -104,7 +98,7 @@ def test_the_runs_of_a_claim_end_with_its_command(signum, tmp_path):
 @pytest.mark.parametrize("is_killed", [False, True], ids=["stopped", "killed"])
 def test_the_workers_of_joblib_end_with_their_driver(is_killed):
     more = ["seed=0,1,2,3", f"hydra.sweeper.cells_per_job={1 + is_killed}"]
-    driver, folder, workers = joblib_sweep(1_000_000_000, *more)
+    driver, workers = joblib_sweep(1_000_000_000, *more)
     if is_killed:
         driver.kill()
         driver.wait()
@@ -112,8 +106,8 @@ def test_the_workers_of_joblib_end_with_their_driver(is_killed):
         time.sleep(2)
         stop(driver, signal.SIGTERM)
     until(lambda: not alive(workers), 10)
-    assert run_states(folder) == ["interrupted", "interrupted", "missing", "missing"]
-    assert not [path for path in litter(folder) if path.name == ".lock"]
+    assert run_states(LATEST) == ["interrupted", "interrupted", "missing", "missing"]
+    assert not [path for path in litter(LATEST) if path.name == ".lock"]
 
 
 IDLE = """
@@ -137,10 +131,10 @@ def test_idle_workers_end_with_a_killed_driver():
 @pytest.mark.full
 def test_killed_workers_cost_the_runs_they_had_begun():
     """joblib gives up the whole sweep when a worker is killed; the sweep does not."""
-    driver, folder, workers = joblib_sweep("1000000000,2000000000,10,20")
+    driver, workers = joblib_sweep("1000000000,2000000000,10,20")
     os.kill(workers[0], signal.SIGKILL)
     assert driver.wait(90) == 1
-    assert run_states(folder) == ["done", "done", "lost", "lost"]
+    assert run_states(LATEST) == ["done", "done", "lost", "lost"]
     assert "2 runs had not started" in DRIVER_LOG.read_text()
 
 
@@ -150,11 +144,10 @@ def test_a_hangup_is_ignored_under_nohup():
     words = ["nohup", str(BIN / "attnsvm"), *grid]
     nowhere = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
     driver = subprocess.Popen(words, env=environment(), **nowhere)
-    folder = LATEST
-    until(lambda: pids(folder))
+    until(lambda: pids(LATEST))
     driver.send_signal(signal.SIGHUP)
     assert driver.wait(120) == 0
-    assert run_states(folder) == ["done", "done"]
+    assert run_states(LATEST) == ["done", "done"]
 
 
 @pytest.mark.full

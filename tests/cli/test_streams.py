@@ -1,7 +1,6 @@
 """Commands whose output nobody reads, and environments that concern others."""
 
 import os
-import shlex
 import subprocess
 from pathlib import Path
 
@@ -20,26 +19,17 @@ COMMANDS = (
     "attnsvm-verify --help",
 )
 CLOSED = (">&- 2>&- <&-", "| true", ">&-", "2>&-", "2>&1 >/dev/null | true")
-ENDINGS = quick(
-    *(f"{COMMANDS[0]} {closed}" for closed in CLOSED),
-    *(f"{command} {CLOSED[0]}" for command in COMMANDS[1:]),
-    count=2,
-)
+ENDINGS = [f"{COMMANDS[0]} {closed}" for closed in CLOSED]
+ENDINGS += [f"{command} {CLOSED[0]}" for command in COMMANDS[1:]]
 
 
-def in_shell(command: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def in_shell(command):
     """Return the finished pipe; its exit code is that of the command, not of its reader."""
-    env = environment() | variables
-    return subprocess.run(
-        ["bash", "-o", "pipefail", "-c", f"{BIN}/{command}"],
-        env=env,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words = ["bash", "-o", "pipefail", "-c", f"{BIN}/{command}"]
+    return subprocess.run(words, env=environment(), capture_output=True, text=True)
 
 
-@pytest.mark.parametrize("command", ENDINGS)
+@pytest.mark.parametrize("command", quick(*ENDINGS, count=2))
 def test_a_command_ends_well_though_nobody_reads(command):
     done = in_shell(command)
     assert done.returncode == 0, done.stderr
@@ -52,14 +42,21 @@ def test_what_a_full_disk_loses_is_said():
 
 
 @pytest.mark.full
-def test_figures_are_drawn_whatever_backend_others_use(tmp_path):
-    """That of a notebook, which a command that is started there inherits."""
-    variables = {"MPLBACKEND": "module://matplotlib_inline.backend_inline"}
+def test_a_sweep_is_run_and_reported_whatever_backend_and_modules_others_have(tmp_path):
+    """The backend of a notebook, which a command that is started there inherits."""
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['IPython'] = None\n")
-    grid = f"attnsvm -m {shlex.join([*SMALL, *QUIET])} seed=1,2"
-    variables |= {"NUMBA_DISABLE_JIT": "1", "PYTHONPATH": str(tmp_path)}
-    done = in_shell(grid, **variables)
-    assert done.returncode == 0, done.stderr
+    for name in ("conf", "sweeps"):
+        (tmp_path / name).mkdir()
+        for module in ("__init__", "report", "status"):
+            code = f"raise SystemExit('the user has {name}')"
+            (tmp_path / name / f"{module}.py").write_text(code)
+    (tmp_path / "conf/config.yaml").write_text("nothing: of ours\n")
+    variables = {"MPLBACKEND": "module://matplotlib_inline.backend_inline"}
+    env = os.environ | variables | {"NUMBA_DISABLE_JIT": "1", "PYTHONPATH": "."}
+    ran("-m", *SMALL, *QUIET, "seed=1,2", env=env)
+    (LATEST / "report.html").unlink()
+    for other in ("attnsvm-status", "attnsvm-report", "attnsvm-verify"):
+        ran("multirun/latest", command=other, env=env)
     assert (LATEST / "report.html").exists()
 
 

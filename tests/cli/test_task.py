@@ -20,10 +20,11 @@ def test_packed_cells_leave_what_single_ones_leave(tmp_path):
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
     number = 'open("jobs", "a").write(f"{config.seed} {config.hydra.job.num}\\n")'
     mine = with_callback(number)
-    grid = ["-m", *QUICK, "seed=0,10,20"]
+    grid = ["-m", *QUICK, "seed=0,10,20,10"]
     ran(*grid, "hydra.sweep.dir=single")
     more = ["hydra.sweeper.cells_per_job=2", "hydra/launcher=joblib", mine]
     done = ran(*grid, *more, "hydra.sweep.dir=packed", path=Path())
+    assert "1 of 4 runs are equal to others: each runs once" in done.stdout
     assert "3 runs in 2 jobs" in done.stdout
     jobs = sorted((tmp_path / "jobs").read_text().splitlines())
     assert jobs == ["0 0", "10 1", "20 2"]  # once for each cell

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -50,13 +51,14 @@ WAYS = {
 
 @pytest.mark.parametrize("way", quick(*WAYS))
 def test_a_sweep_of_a_users_own_is_listed_run_and_drawn(way, own):
-    words, read = WAYS[way]
-    place = own / "place"
-    conf = own / "own" if way == "folder" else place / "my_sweeps/conf"
-    (conf / "sweep").mkdir(parents=True, exist_ok=True)
-    (conf / "sweep/mine.yaml").write_text(SWEEP)
-    (conf / "sweep/mine.py" if way == "folder" else conf.parent / "mine.py").write_text(FIGURES)
-    for package in (conf, conf.parent) if way != "folder" else ():
+    (words, read), place = WAYS[way], own / "place"
+    if way == "folder":
+        (own / "own/sweep/mine.py").write_text(FIGURES)
+    else:
+        package = place / "my_sweeps"
+        shutil.copytree(own / "own", package / "conf")
+        (package / "mine.py").write_text(FIGURES)
+        (package / "conf/__init__.py").touch()
         (package / "__init__.py").write_text(DECLARED if way == "extensions" else "")
     if way == "entry point":
         write_entry_points(place, "conf: mine = my_sweeps.conf", "figures: mine = my_sweeps.mine")
@@ -78,19 +80,19 @@ def test_a_sweep_of_a_users_own_is_listed_run_and_drawn(way, own):
 def test_experiments_and_options_of_a_users_own_are_listed_run_and_swept(way, own):
     """Also where the search path stands in a primary config of their own."""
     options = own / ("elsewhere" if way == "config" else "own")
+    text = SWEEP.partition("sweep: mine")[0] + "seed: 7\n"
     files = {
         options / "head/steep.yaml": "defaults: [/schema/head/quadratic@_here_]\nlam: 0.5\n",
-        options / "experiment/small.yaml": SWEEP.partition("sweep: mine")[0] + "seed: 7\n",
+        options / "experiment/small.yaml": text,
         own / "own/own.yaml": "defaults: [config, _self_]\nhydra: {searchpath: [elsewhere]}\n",
     }
-    for path, text in files.items():
+    for path, content in files.items():
         path.parent.mkdir(exist_ok=True, parents=True)
-        path.write_text(text)
+        path.write_text(content)
     words = ["--config-dir=own", *(["--config-name=own"] if way == "config" else [])]
     if way == "folder":
         for topic in ((), ("experiment",)):
             assert "experiment=small  own/" in ran("--help", *topic, *words).stdout
-        text = (own / "own/experiment/small.yaml").read_text()
         assert ran("--help", "experiment=small", *words).stdout == f"{text}\n"
         refused = ran("--help", "experiment=smal", *words, code=2).stderr
         assert "experiment=smal: did you mean small?" in refused

@@ -13,7 +13,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -31,7 +30,7 @@ NODE = (
 )
 
 
-def lacking() -> str:
+def lacking():
     """Return why a cluster cannot be had here; empty if it can."""
     if os.geteuid() != 0:
         return "SLURM's daemons are started as root here, and this is another user"
@@ -40,7 +39,7 @@ def lacking() -> str:
 
 
 @contextmanager
-def cluster(folder: Path) -> Iterator[dict[str, str]]:
+def cluster(folder):
     """Run a cluster in `folder`; yield the environment that reaches it."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_")}
     environment |= {"SLURM_CONF": str(folder / "slurm.conf"), "PATH": PATH}
@@ -53,7 +52,7 @@ def cluster(folder: Path) -> Iterator[dict[str, str]]:
     options = [f"--{name}={folder / file}" for name, file in files.items()]
     daemons = [["munged", "--foreground", "--force", *options], ["slurmctld", "-D"]]
     daemons += [["slurmd", "-D", "-N", node] for node in NODES]
-    started: list[subprocess.Popen[bytes]] = []
+    started = []
     try:
         for command in daemons:
             with (folder / "daemons.log").open("ab") as log:
@@ -76,7 +75,7 @@ def cluster(folder: Path) -> Iterator[dict[str, str]]:
         _kill_strays(folder)
 
 
-def _write_configuration(folder: Path) -> None:
+def _write_configuration(folder):
     for name in ("state", *(f"spool-{node}" for node in NODES)):
         (folder / name).mkdir()
     host = socket.gethostname().split(".")[0]
@@ -97,7 +96,7 @@ def _write_configuration(folder: Path) -> None:
     (folder / "gres.conf").write_text("".join(gres))
 
 
-def _wait(holds: Callable[[], bool], seconds: float, what: str, folder: Path) -> None:
+def _wait(holds, seconds, what, folder):
     deadline = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > deadline:
@@ -106,7 +105,7 @@ def _wait(holds: Callable[[], bool], seconds: float, what: str, folder: Path) ->
         time.sleep(0.2)
 
 
-def empty_queue(environment: dict[str, str]) -> None:
+def empty_queue(environment):
     """Cancel what is left and give it time to end."""
     subprocess.run(["scancel", "--user=root"], env=environment, timeout=20, check=False)
     with suppress(TimeoutError):
@@ -114,12 +113,12 @@ def empty_queue(environment: dict[str, str]) -> None:
         _wait(empty, 15, "an empty queue", Path("/nowhere"))
 
 
-def _output(command: list[str], environment: dict[str, str]) -> str:
+def _output(command, environment):
     kept = {"env": environment, "capture_output": True, "text": True, "timeout": 20}
     return subprocess.run(command, check=False, **kept).stdout
 
 
-def _kill_strays(folder: Path) -> None:
+def _kill_strays(folder):
     """Kill the processes of this cluster that outlived its daemons."""
     mark = f"SLURM_CONF={folder}/".encode()
     for path in Path("/proc").glob("[0-9]*/environ"):

@@ -39,13 +39,13 @@ def slurm(of_cluster, tmp_path, monkeypatch):
     empty_queue(of_cluster)  # a test that failed leaves jobs to no other one
 
 
-def output(slurm, *command: str) -> str:
+def output(slurm, *command):
     return subprocess.run(
         command, env=slurm, capture_output=True, text=True, check=True, timeout=30
     ).stdout
 
 
-def state_counts(folder) -> dict[str, int]:
+def state_counts(folder):
     return pd.Series([s.state for s in states(folder).values()]).value_counts().to_dict()
 
 
@@ -110,7 +110,7 @@ def test_scancel_of_a_running_and_of_a_pending_job(slurm):
     assert state_counts(folder) == {"interrupted": 1, "missing": 1}
 
 
-def start_again(slurm, job: str) -> None:
+def start_again(slurm, job):
     """Start a job that was requeued; by itself SLURM waits for two minutes."""
     asked = ("squeue", f"--jobs={job}", "--noheader", "--format=%T %r")
     until(lambda: output(slurm, *asked).strip() == "PENDING BeginTime", 60)

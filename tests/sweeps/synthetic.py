@@ -7,93 +7,60 @@ import numpy as np
 import pandas as pd
 
 from attnsvm.sweeps import style
+from attnsvm.sweeps.aggregate import read_sweep
 from attnsvm.sweeps.cells import CellAxes, rows_of
 from attnsvm.sweeps.figures import figure_module
 from attnsvm.sweeps.loaded import LoadedSweep
 
 HERE = Path("sweep")
 RECORDS = Path(__file__).parents[2] / "docs/records"
-Row = dict[str, object]
 
 HOSTILE = (
     "</script><script>alert(1)</script><img src=x onerror=alert(2)> $\\frac{ \u202e 'q' \"q\" \x07"
 )
 
 
-def cell_keys():
-    return {
-        "model": "cross_attention",
-        "parameterization": "w",
-        "head": "linear",
-        "data": "sphere",
-        "loss": "logistic",
-        "optimizer": "normalized_gd",
-        "selection.tokens": "optimal",
-        "data.n": 5,
-        "data.T": 5,
-        "data.d": 5,
-        "parameterization.m": np.nan,
-        "head.lam": np.nan,
-        "optimizer.lr": 0.1,
-        "optimizer.norm": np.nan,
-        "optimizer.steps": 2000,
-        "optimizer.growth": 0.0,
-        "optimizer.gradient": "log_domain",
-        "optimizer.ridge": 0.0,
-        "optimizer.p": np.nan,
-        "optimizer.init": "uniform",
-    }
+CELL = {
+    "model": "cross_attention",
+    "parameterization": "w",
+    "head": "linear",
+    "data": "sphere",
+    "loss": "logistic",
+    "optimizer": "normalized_gd",
+    "selection.tokens": "optimal",
+    "data.n": 5,
+    "data.T": 5,
+    "data.d": 5,
+    "parameterization.m": np.nan,
+    "optimizer.lr": 0.1,
+    "optimizer.steps": 2000,
+    "optimizer.gradient": "log_domain",
+    "optimizer.p": np.nan,
+    "optimizer.init": "uniform",
+}
 
 
-def cell_of(n, T, d):
-    return {"data.n": n, "data.T": T, "data.d": d}
-
-
-def axes_of(table):
-    keys = [key for key in cell_keys() if key in table and table[key].nunique(dropna=False) > 1]
-    return CellAxes.of(table[keys])
-
-
-def run_row(run, keys, trials, **changed):
-    row = {"run": run, "state": "done", "reason": "", "wall_s": 1.5, "version": "0.1.0"}
-    counts = {"wanted": trials, "accepted": trials, "drawn": trials, "trials": trials, "seed": 0}
-    return row | counts | keys | changed
-
-
-def sweep(
-    name,
-    cells,
-    instance,
-    history=lambda row: (),
-    *,
-    trials=12,
-    directory=HERE,
-    lost=(),
-):
-    """Return the frames of a run for each cell: its name -> how it differs from `cell_keys`.
+def sweep(name, cells, instance, history=lambda row: (), *, trials=12):
+    """Return the frames of a run for each cell: its name -> how it differs from `CELL`.
 
     `instance` gives the row of a cell and a seed, ok by default; `history` step, quantity and value
-    of such a row; `lost` are rows of runs without a record.
+    of such a row.
     """
-    runs, rows, curves = list[Row](), list[Row](), list[Row]()
-    for run, changed in cells.items():
-        cell = cell_keys() | changed
-        mine = [
-            cell | {"run": run, "seed": seed, "status": "ok", "reason": ""} | instance(cell, seed)
-            for seed in range(trials)
-        ]
-        accepted = sum(row["status"] == "ok" for row in mine)
-        runs.append(run_row(run, cell, trials, accepted=accepted))
-        curves += (
-            {"run": run, "seed": row["seed"], "step": step, "quantity": quantity, "value": value}
-            for row in mine
-            for step, quantity, value in history(row)
-        )
-        rows += mine
-    tables = [pd.DataFrame(part) for part in ([*runs, *lost], rows, curves)]
+    runs = pd.DataFrame(CELL | {"run": run, "state": "done"} | cells[run] for run in cells)
+    rows = [
+        run | {"seed": seed, "status": "ok", "reason": ""} | instance(run, seed)
+        for run in runs.drop(columns="state").to_dict("records")
+        for seed in range(trials)
+    ]
+    curves = [
+        {"run": row["run"], "seed": row["seed"], "step": step, "quantity": quantity, "value": value}
+        for row in rows
+        for step, quantity, value in history(row)
+    ]
+    axes = CellAxes.of(runs[[key for key in CELL if runs[key].nunique(dropna=False) > 1]])
     folders = {run: Path(run) for run in cells}
-    axes = axes_of(tables[0])
-    return LoadedSweep(name, directory, *tables, axes, tuple(cell_keys()), folders)
+    tables = runs, pd.DataFrame(rows), pd.DataFrame(curves)
+    return LoadedSweep(name, HERE, *tables, axes, tuple(CELL), folders)
 
 
 def only(table, **cell):
@@ -104,13 +71,13 @@ def only(table, **cell):
 
 def text_of(drawing):
     artists = drawing.figure.findobj(lambda artist: hasattr(artist, "get_text"))
-    words = [artist.get_text() for artist in artists]
-    return "\n".join([drawing.caption, *drawing.notes, *words])
+    words = [drawing.caption, *drawing.notes, *(artist.get_text() for artist in artists)]
+    return "\n".join(words).replace("\n", " ")
 
 
-def drawn(frames, name=None):
-    """Return tables, figures and their words, by the module of the sweep or the one named."""
-    module = figure_module(frames.name if name is None else name)
+def drawn(frames):
+    """Return tables, figures and their words, by the module of the sweep."""
+    module = figure_module(frames.name)
     with style.paper():
         tables = module.tables(frames)
         drawings = module.draw(tables, frames.cells, ["a remark"])
@@ -121,48 +88,29 @@ def drawn(frames, name=None):
             panels = [ax for ax in drawing.figure.axes if ax.get_label() != "<colorbar>"]
             assert len(panels) <= 4, drawing.name
             assert drawing.caption, drawing.name
-        return tables, drawings, [text_of(drawing).replace("\n", " ") for drawing in drawings]
+        return tables, drawings, [*map(text_of, drawings)]
 
 
-def rank_frames(
-    directory=HERE,
-    cells=((5, 5), (10, 5), (15, 5), (5, 10), (5, 15)),
-    ds=(1, 2, 3, 4, 5, 10, 15, 20),
-    trials=30,
-):
-    """A rank sweep: all infeasible at d=1, some undecided, tied and failed, one run corrupt."""
-    rng = np.random.default_rng(0)
+def rank_frames(directory=HERE, sizes=((15, 5), (10, 5), (15, 10))):
+    """The record of a rank sweep at each of these n and T, with ugly instances and runs.
 
-    def instance(cell, seed):
-        n, T, d = (int(str(cell[name])) for name in ("data.n", "data.T", "data.d"))
-        feasible = rng.random() < np.clip((d - 1) / max(T - 1, n), 0, 1)
-        certified, published, usual = (
-            ("solved", "optimal", min(n, d)) if feasible else ("infeasible", "infeasible", 1)
-        )
-        row = {}
-        for norm, rank in (
-            ("frobenius", usual),
-            ("nuclear", 1 + rng.binomial(min(n, d) - 1, 0.25)),
-        ):
-            row |= {f"{norm}_status": certified, f"{norm}_rank": rank if feasible else pd.NA}
-            row |= {f"published_{norm}_status": published, f"published_{norm}_rank": usual}
-        if not feasible:
-            return row | {"status": "infeasible", "reason": "certified by a ray"}
-        no_nuclear = {"nuclear_status": "undecided", "nuclear_rank": pd.NA}
-        none = {"frobenius_status": None, "frobenius_rank": pd.NA, "nuclear_status": None}
-        return row | {
-            3: {"status": "undecided", "reason": HOSTILE} | no_nuclear,
-            4: {"status": "tie", "reason": "two tokens of equal score"},
-            5: {"status": "failed", "reason": HOSTILE} | no_nuclear | none,
-        }.get(seed, {})
-
-    grid = {f"n{n}T{T}d{d}": cell_of(n, T, d) for n, T in cells for d in ds}
-    lost = cell_keys() | cell_of(5, 5, 40)
-    broken = {"state": "corrupt", "reason": f"sha256 differs {HOSTILE}"}
-    without = (
-        run_row("lost", lost, trials, state="missing", reason="no record"),
-        run_row(HOSTILE, lost, trials, **broken),
+    Infeasible at d = 4. Of the first cell, d = 20, one instance is undecided, one tied and one
+    failed; two runs are lost.
+    """
+    frames = read_sweep(RECORDS / "rank_vs_d")
+    runs, rows = (
+        pd.concat(
+            table.assign(**{"data.n": n, "data.T": T}, run=f"n{n}_T{T}_" + table["run"].astype(str))
+            for n, T in sizes
+        ).reset_index(drop=True)
+        for table in (frames.runs, frames.rows.dropna(axis="columns", how="all"))
     )
-    frames = sweep("rank_vs_d", grid, instance, trials=trials, directory=directory, lost=without)
-    ranks = {f"{norm}_rank": "Int64" for norm in ("frobenius", "nuclear")}
-    return dataclasses.replace(frames, rows=frames.rows.astype(ranks))
+    ends = ["undecided", HOSTILE], ["tie", "two tokens of equal score"], ["failed", HOSTILE]
+    rows.loc[:2, ["status", "reason"]] = ends
+    rows.loc[0, ["nuclear_status", "nuclear_rank"]] = "undecided", pd.NA
+    lost = {"run": ["lost", HOSTILE], "state": ["missing", "corrupt"], "data.d": 40}
+    lost["reason"] = ["no record", f"sha256 differs {HOSTILE}"]
+    runs = runs.assign(state="done", reason="")
+    runs = pd.concat([runs, runs.iloc[:2].assign(**lost)], ignore_index=True)
+    axes = CellAxes(("data.n", "data.T", "data.d"))
+    return dataclasses.replace(frames, directory=directory, runs=runs, rows=rows, cells=axes)

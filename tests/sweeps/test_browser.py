@@ -41,7 +41,7 @@ def with_script(page, script):
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    frames = synthetic.rank_frames(tmp_path_factory.mktemp("report"), ds=(1, 5, 20), trials=8)
+    frames = synthetic.rank_frames(tmp_path_factory.mktemp("report"))
     return report.write_report(frames).html
 
 

@@ -10,9 +10,10 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from attnsvm.record.stored import StoredRun
 from attnsvm.sweeps import style
 from attnsvm.sweeps.aggregate import read_sweep
-from attnsvm.sweeps.cells import CellAxes
+from attnsvm.sweeps.cells import CellAxes, rows_of
 from attnsvm.sweeps.figures import phase_transition, trajectories
 from attnsvm.sweeps.figures._curves import Curves, StepNorm
 from attnsvm.sweeps.figures._numbers import outcomes, status_counts
@@ -72,7 +73,6 @@ def test_phase_transition_counts_verdicts_only_and_a_cell_with_many_undecided_ha
     assert (table.loc["global", "used"] == 11).all()
     assert (table.loc["assumption_b1", "count"] == 0).all()
     known, unknown = (part for _, part in table.loc["assumption_d"].groupby("data.n"))
-    assert (known["used"] == 11).all()
     assert (known["share"] == (known["data.d"] > 1)).all()
     assert (unknown["used"] == 10).all()  # counted; 2 of 12 have no verdict
     assert unknown[["share", "low", "high"]].isna().all(axis=None)
@@ -81,83 +81,55 @@ def test_phase_transition_counts_verdicts_only_and_a_cell_with_many_undecided_ha
     assert halfway["assumption_b1"].isna().all()
 
 
-def scene():
-    rng = np.random.default_rng(4)
-    W = np.array([[2.0, 1.0], [0.5, 3.0]])
-    return {
-        "X": rng.normal(size=(2, 3, 2)),
-        "Z": rng.normal(size=(2, 2)),
-        "scores": rng.normal(size=(2, 3)),
-        "selected": np.array([0, 2]),
-        "steps": np.arange(3.0),
-        "snapshots": W * np.arange(3)[:, None, None],
-        "frobenius_W": W,
-        "nuclear_W": np.full((2, 2), np.nan),
-    }
-
-
-def test_a_scene_is_what_attention_computes():
-    arrays = scene()
-    parts = trajectories._scene(arrays)
-    paths = parts["paths"]
-    np.testing.assert_allclose(paths.groupby(["step", "sample"])["softmax"].sum(), 1)
-    last = paths[paths["step"] == 2].drop_duplicates("sample")
-    np.testing.assert_allclose(last[["x", "y"]], arrays["Z"] @ arrays["snapshots"][-1].T)
-    logits = arrays["X"][1] @ arrays["snapshots"][-1] @ arrays["Z"][1]
-    expected = np.exp(logits) / np.exp(logits).sum()
-    attention = paths[(paths["step"] == 2) & (paths["sample"] == 1)].sort_values("token")["softmax"]
-    np.testing.assert_allclose(attention, expected, rtol=1e-12)
-    rays = parts["rays"]
-    assert list(rays["svm_norm"]) == ["frobenius"] * 2  # no ray of a matrix that does not exist
-    np.testing.assert_allclose(rays[["x", "y"]], arrays["Z"] @ arrays["frobenius_W"].T)
-
-
-def test_scenes_are_animated_to_their_end_also_where_a_path_ends_early():
-    arrays = {rule: scene() for rule in ("w", "kq")}
-    arrays["kq"]["snapshots"][2:] = np.inf
-    tables = {"trajectories_counts": outcomes(read_sweep(RECORDS / "trajectories"))}
-    for name in ("tokens", "paths", "rays"):
-        parts = {rule: trajectories._scene(stored)[name] for rule, stored in arrays.items()}
-        table = pd.concat(parts, names=["parameterization"]).reset_index(0)
-        tables[f"trajectories_{name}"] = table.assign(data="paths_far")
-    ends = tables["trajectories_paths"].groupby("parameterization")["step"].max()
-    assert ends.to_dict() == {"w": 2, "kq": 1}
+def test_scenes_show_what_attention_computes_and_are_animated_also_where_a_path_ends_early(
+    stored, monkeypatch
+):
+    """Of (K, Q), which diverges, there are no later weights, and no SVM of least nuclear norm."""
+    monkeypatch.setattr(trajectories, "FRAMES", 3)
+    frames = read_sweep(RECORDS / "trajectories")
+    for folder in frames.folders.values():
+        stored[str(folder)] = StoredRun(folder).arrays()
+    kq = {name: array[2] for name, array in next(iter(stored.values())).items()}  # as published
+    kq["snapshots"][2:], kq["nuclear_W"][:] = np.inf, np.nan
+    tables, (drawing,), _ = drawn(frames)
+    paths, rays = (tables[f"trajectories_{name}"] for name in ("paths", "rays"))
+    ends = paths.groupby("parameterization")["step"].max()
+    assert ends.to_dict() == {"w": 2000, "kq": kq["steps"][1]}
+    last = rows_of(paths, {"parameterization": "kq", "step": kq["steps"][1]})
+    np.testing.assert_allclose(last["softmax"], kq["softmax"][1].ravel(), rtol=1e-12)
+    np.testing.assert_allclose(last[["x", "y"]][::5], kq["Z"] @ kq["snapshots"][1].T)
+    ray = rows_of(rays, {"parameterization": "kq"})
+    assert list(ray["svm_norm"]) == ["frobenius"] * 2
+    np.testing.assert_allclose(ray[["x", "y"]], kq["Z"] @ kq["frobenius_W"].T)
     with style.paper():
-        (drawing,) = trajectories.draw(tables, CellAxes(("parameterization",)), [])
-        drawing.figure.draw_without_rendering()
         animation = style.gif(drawing.frames)
     assert len(drawing.frames) == 3
     with Image.open(io.BytesIO(animation)) as image:
         assert image.n_frames >= 2
 
 
-def plateau_frames():
-    """Two step sizes: one whose curves fall like 1 / k, one whose curves stop at 10 steps."""
+def test_a_fall_and_a_plateau_are_told_apart():
+    """With the smaller step size curves fall like 1 / k, with the larger one for 10 steps."""
 
     def history(row):
         for step in (0.0, 1.0, 10.0, 100.0, 1000.0):
-            k = max(step, 1) if row["optimizer.lr"] == 0.01 else min(max(step, 1), 10)
+            k = np.clip(step, 1, 1000 if row["optimizer.lr"] == 0.01 else 10)
             for quantity in COMPARED:
                 yield step, quantity, (1 + row["seed"]) / k
 
     cells = {f"run{lr}": {"optimizer.lr": lr, "parameterization": "kq"} for lr in (0.01, 0.1)}
-    return synthetic.sweep(
-        "kq_plateau",
-        cells,
-        lambda cell, seed: {} if seed else {"status": "stalled"},
-        history,
-        trials=9,
+    tables, _, words = drawn(
+        synthetic.sweep(
+            "kq_plateau",
+            cells,
+            lambda cell, seed: {"status": "ok" if seed else "stalled"},
+            history,
+            trials=9,
+        )
     )
-
-
-def test_a_fall_and_a_plateau_are_told_apart():
-    frames = plateau_frames()
-    tables, _, words = drawn(frames)
     falls = tables["kq_plateau_fall"].set_index(["optimizer.lr", "quantity"])
-    assert len(falls) == 4
-    for quantity in COMPARED[:2]:
-        assert falls["median"][0.01, quantity] == pytest.approx(0.1, rel=1e-12)
-        assert falls["median"][0.1, quantity] == 1.0
+    expected = {(lr, of): fall for lr, fall in ((0.01, 0.1), (0.1, 1.0)) for of in COMPARED[:2]}
+    assert falls["median"].to_dict() == pytest.approx(expected, rel=1e-12)
     assert (falls["used"] == 8).all()  # the stalled one is only counted
     assert set(tables["kq_plateau"]["quantity"]) == set(COMPARED)
     assert all("2 stalled" in text for text in words)

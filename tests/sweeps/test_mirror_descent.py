@@ -13,7 +13,8 @@ from tests.sweeps.synthetic import drawn, only
 
 B, D, STEPS = 5, 3, (0, 10, 20)
 POWERS = {"l1.75": 1.75, "frobenius": 2.0, "l3": 3.0}
-QUANTITIES = {"l1.75": "one_minus_corr_l1.75", "frobenius": "one_minus_corr_frobenius"}
+RECORDED = {"one_minus_corr_l1.75": 1, "one_minus_corr_frobenius": 1, "margin_gap_nuclear": 2}
+"""Quantities of the history, and their sizes."""
 
 
 def sweep(gradients, stored):
@@ -33,8 +34,8 @@ def sweep(gradients, stored):
 
     def history(row):
         for step in STEPS:
-            for quantity in (*QUANTITIES.values(), "margin_gap_nuclear"):
-                yield step, quantity, 1e-3 * (1 + row["seed"]) * (1 + ("nuclear" in quantity))
+            for quantity, size in RECORDED.items():
+                yield step, quantity, 1e-3 * (1 + row["seed"]) * size
 
     return synthetic.sweep(
         "mirror_descent",
@@ -68,12 +69,9 @@ def test_numbers_are_those_of_the_certified_instances_with_p_and_tokens_of_train
     assert at_end(table, 1.75, "l1.75", mirror_descent.OTHER)["mean"] < 1e-14  # its own run
     others = table[table["quantity"] == mirror_descent.OTHER]
     assert set(others["svm"]) == {"l1.75", "l3"}
-    for svm, quantity, mean in (
-        ("l1.75", "one_minus_corr", 2.5e-3),
-        ("frobenius", "one_minus_corr", 2.5e-3),
-        ("nuclear", "margin_gap", 5e-3),
-    ):
-        assert at_end(table, 3.0, svm, quantity)["mean"] == pytest.approx(mean)  # of the history
+    for name, size in RECORDED.items():
+        quantity, _, svm = name.rpartition("_")
+        assert at_end(table, 3.0, svm, quantity)["mean"] == pytest.approx(2.5e-3 * size)
 
 
 def test_an_instance_that_only_one_run_certifies_is_not_compared_with_the_other(stored):

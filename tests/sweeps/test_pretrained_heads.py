@@ -20,31 +20,16 @@ ABOVE = {"none": 0.3, "spectrum": 0.1, "queries": 0.2, "tokens": 0.15}
 """Correlation of head 0 and its controls; head 1 correlates as its control `queries` does."""
 
 
-FIXED = {
-    "run": "r",
-    "data.at_layer": 2,
-    "status": "ok",
-    "reason": "",
-    "frobenius_status": "solved",
-    "nuclear_status": "undecided",
-    "other_heads_frobenius": 0.05,
-    "other_heads_nuclear": 0.05,
-}
-MEASURED = (
-    "frobenius_rank nuclear_rank frobenius_margin_gap nuclear_margin_gap entropy_mean "
-    "rank_effective rank_stable"
-)
-
-
 def trials(seeds=6):
-    rows = []
-    for head, control, seed in itertools.product((0, 1), ABOVE, range(seeds)):
-        correlation = 0.2 if head and control == "none" else ABOVE[control]
-        correlation += 0.002 * RNG.normal()
-        row = {"seed": seed, "data.at_head": head, "data.control": control}
-        row |= {f"one_minus_corr_{norm}": 1 - correlation for norm in ("frobenius", "nuclear")}
-        rows.append(FIXED | dict.fromkeys(MEASURED.split(), 1.0) | row)
-    return pd.DataFrame(rows)
+    names = ["data.at_head", "data.control", "seed"]
+    rows = pd.DataFrame(itertools.product((0, 1), ABOVE, range(seeds)), columns=names)
+    rows = rows.assign(run="r", status="ok", reason="", **{"data.at_layer": 2})
+    own = (rows["data.at_head"] == 1) & (rows["data.control"] == "none")
+    apart = 1 - rows["data.control"].map(ABOVE).mask(own, 0.2) - 0.002 * RNG.normal(size=len(rows))
+    for norm, status in (("frobenius", "solved"), ("nuclear", "undecided")):
+        rows[f"one_minus_corr_{norm}"], rows[f"other_heads_{norm}"] = apart, 0.05
+        rows[f"{norm}_status"] = status
+    return rows
 
 
 AXES = CellAxes(("data.at_layer", "data.at_head", "data.control"))
@@ -84,14 +69,10 @@ def test_a_head_leans_if_it_is_above_all_four_controls(tables):
 
 def test_the_interval_of_the_least_mean_holds_if_those_of_all_controls_do():
     """Bonferroni, by simulation: four controls of equal means, where the least mean is too low."""
-    rng = np.random.default_rng(1)
     heads = 400
-    frame = pd.DataFrame(
-        {"data.at_head": head, "seed": seed, "null": null, "difference": rng.normal()}
-        for head in range(heads)
-        for null in pretrained_heads.NULLS
-        for seed in range(8)
-    )
+    rows = itertools.product(range(heads), pretrained_heads.NULLS, range(8))
+    frame = pd.DataFrame(rows, columns=["data.at_head", "null", "seed"])
+    frame["difference"] = np.random.default_rng(1).normal(size=len(frame))
     controls = paired_means(frame, ["data.at_head", "null"], "difference")
     leans = pretrained_heads._heads(
         pd.DataFrame({"data.at_head": range(heads)}), frame, ["data.at_head"], []
