@@ -6,13 +6,14 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from attnsvm.record import states
+from attnsvm.record.run import TABLES
 from tests.command import DRIVER_LOG, LATEST, SMALL, begun, environment, ran, until
-from tests.faults import owners
+from tests.faults import owners, run_states
 from tests.quick import refusals
 from tests.slurm.cluster import NODES, cluster, empty_queue, lacking
 
@@ -45,30 +46,23 @@ def output(slurm, *command):
     ).stdout
 
 
-def state_counts(folder):
-    return pd.Series([s.state for s in states(folder).values()]).value_counts().to_dict()
-
-
 def started(slurm, *words):
-    """Begin a sweep; return its driver, its folder, and process and job of its first run."""
+    """Begin a sweep; return its driver, and process and job of its first run."""
     driver = begun(*words, *ON_CPUS, env=slurm)
-    folder = LATEST
-    until(lambda: folder.exists() and owners(folder))
-    return driver, folder, *owners(folder)[0]
+    until(lambda: LATEST.exists() and owners(LATEST))
+    return driver, *owners(LATEST)[0]
 
 
-def test_a_sweep_is_the_same_as_with_the_basic_launcher(slurm, tmp_path):
+def test_a_sweep_is_the_same_as_with_the_basic_launcher(slurm):
     grid = ["-m", "data.d=3,4", *SMALL[:3], SMALL[4]]
-    ran(*grid)
-    ran(*grid, *ON_CPUS, "hydra.sweep.dir=multirun/slurm", env=slurm)
-    first, other = LATEST, tmp_path / "multirun/slurm"
-    tables = ["trials.parquet", "history.parquet", "solutions.npz"]
-    files = [f"{run}/{name}" for run in states(first) for name in tables]
-    files += [f"tables/{path.name}" for path in (first / "tables").iterdir()]
+    ran(*grid, "hydra.sweep.dir=basic")
+    ran(*grid, *ON_CPUS, "hydra.sweep.dir=slurm", env=slurm)
+    files = [f"{run}/{name}" for run in states(Path("basic")) for name in TABLES]
+    files += [f"tables/{path.name}" for path in Path("basic/tables").iterdir()]
     assert len(files) >= 8
     for name in files:
-        assert (first / name).read_bytes() == (other / name).read_bytes(), name
-    again = ran(*grid, *ON_CPUS, "hydra.sweep.dir=multirun/slurm", env=slurm)
+        assert Path("basic", name).read_bytes() == Path("slurm", name).read_bytes(), name
+    again = ran(*grid, *ON_CPUS, "hydra.sweep.dir=slurm", env=slurm)
     assert "SLURM job" not in again.stdout
 
 
@@ -86,15 +80,14 @@ def test_jobs_that_are_killed_are_lost_and_the_others_are_not(slurm):
     grid = ["-m", "data.d=3,4", "data.n=2", "data.T=2", "trials=1", "optimizer.steps=20,100000000"]
     grid += ["optimizer.record_every=100000000", "device=cpu"]
     driver = begun(*grid, *ON_CPUS, env=slurm)
-    folder = LATEST
     # the two short runs end, the two long ones are in work at once, on two nodes
-    until(lambda: (folder / "sweep.json").exists() and state_counts(folder).get("done") == 2)
-    until(lambda: len(owners(folder)) == 2)
-    for pid, _ in owners(folder):
+    until(lambda: (LATEST / "sweep.json").exists() and run_states(LATEST).count("done") == 2)
+    until(lambda: len(owners(LATEST)) == 2)
+    for pid, _ in owners(LATEST):
         os.kill(pid, signal.SIGKILL)
     assert driver.wait(60) == 1
-    assert state_counts(folder) == {"done": 2, "lost": 2}
-    lost = [s for s in states(folder).values() if s.state == "lost"]
+    assert run_states(LATEST) == ["done", "done", "lost", "lost"]
+    lost = [s for s in states(LATEST).values() if s.state == "lost"]
     assert all("SLURM job" in s.reason for s in lost)
     log = DRIVER_LOG.read_text()
     assert "left the queue without a result" in log
@@ -103,11 +96,11 @@ def test_jobs_that_are_killed_are_lost_and_the_others_are_not(slurm):
 
 def test_scancel_of_a_running_and_of_a_pending_job(slurm):
     grid = ["-m", "seed=0,1", *LONG, "hydra.launcher.array_parallelism=1"]
-    driver, folder, _, job = started(slurm, *grid)
+    driver, _, job = started(slurm, *grid)
     for run in (1, 0):
         output(slurm, "scancel", f"{job.split('_')[0]}_{run}")
     assert driver.wait(60) == 1
-    assert state_counts(folder) == {"interrupted": 1, "missing": 1}
+    assert run_states(LATEST) == ["interrupted", "missing"]
 
 
 def start_again(slurm, job):
@@ -124,22 +117,22 @@ def test_a_driver_follows_a_job_that_is_requeued(cause, slurm):
     The first start leaves a record and, as it is not in a compiled call, a result file; neither is
     the end of the job.
     """
-    driver, folder, pid, job = started(slurm, "-m", "head=mlp", "seed=0", *LONG)
+    driver, pid, job = started(slurm, "-m", "head=mlp", "seed=0", *LONG)
     if cause == "scontrol":
         output(slurm, "scontrol", "requeue", job)
     else:
         node = output(slurm, "scontrol", "show", "job", job).partition("BatchHost=")[2].split()[0]
         output(slurm, "scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
-    until(lambda: state_counts(folder) == {"interrupted": 1}, 60)
+    until(lambda: run_states(LATEST) == ["interrupted"], 60)
     if cause == "scontrol":
-        until(lambda: list(folder.glob(".submitit/**/*_result.pkl")), 30)
+        until(lambda: list(LATEST.glob(".submitit/**/*_result.pkl")), 30)
     time.sleep(10)  # the driver asks the queue several times
     assert driver.poll() is None
     start_again(slurm, job)
-    until(lambda: owners(folder) and owners(folder)[0][0] != pid, 90)
+    until(lambda: owners(LATEST) and owners(LATEST)[0][0] != pid, 90)
     output(slurm, "scancel", job)
     assert driver.wait(60) == 1
-    assert state_counts(folder) == {"interrupted": 1}
+    assert run_states(LATEST) == ["interrupted"]
 
 
 @pytest.mark.parametrize("pack", [1, 2])
@@ -163,7 +156,7 @@ def test_a_second_driver_follows_what_is_in_the_queue(is_killed, pack, slurm, tm
     (array,) = set(output(slurm, "squeue", "--noheader", "--format=%F").split())
     output(slurm, "scontrol", "release", array)
     assert {driver.wait(120) for driver in drivers} == {0}
-    assert state_counts(LATEST) == {"done": 3}
+    assert run_states(LATEST) == ["done"] * 3
 
 
 KILLED = """
@@ -186,7 +179,7 @@ def test_a_job_that_reaches_its_time_limit_is_interrupted(slurm):
     limit = ["hydra.launcher.timeout_min=2", "hydra.launcher.signal_delay_s=20"]
     driver = begun("-m", "seed=0", *LONG, *ON_CPUS, *limit, env=slurm)
     assert driver.wait(300) == 1
-    assert state_counts(LATEST) == {"interrupted": 1}
+    assert run_states(LATEST) == ["interrupted"]
 
 
 @pytest.mark.parametrize(("request_", "words"), refusals("slurm"))
