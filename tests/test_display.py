@@ -10,7 +10,7 @@ import attnsvm
 
 @pytest.fixture
 def ax():
-    return Figure(layout="constrained").subplots()
+    return Figure().subplots()
 
 
 @pytest.fixture(scope="module")
@@ -24,12 +24,9 @@ def stages():
     return batch, path, selection, solution
 
 
-def drawn(ax, label):
-    return next(part for part in ax.collections if part.get_label() == label)
-
-
-def points(ax, label):
-    return np.asarray(drawn(ax, label).get_offsets())
+def points(ax):
+    """Return points and sizes of what is drawn, by its label."""
+    return {part.get_label(): (part.get_offsets(), part.get_sizes()) for part in ax.collections}
 
 
 def test_an_instance_shows_the_score_of_every_admissible_token(ax):
@@ -37,11 +34,12 @@ def test_an_instance_shows_the_score_of_every_admissible_token(ax):
     batch = attnsvm.sample("sphere", model="sequence", causal=True, n=1, T=4, d=3, trials=3)
     path = attnsvm.train(batch, steps=50)
     assert batch.plot(2, W=path.W, ax=ax) is ax
-    gamma = batch.scores()[2].numpy()
-    assert np.allclose(np.sort(points(ax, "token")[:, 1]), np.sort(gamma[gamma > -np.inf]))
-    assert np.allclose(points(ax, "optimal token")[:, 1], gamma.max(1))
-    areas = drawn(ax, "attention (area)").get_sizes()
-    assert np.allclose(areas, 300 * path.softmax[2, -1].numpy()[gamma > -np.inf])
+    gamma, shown = batch.scores()[2].numpy(), points(ax)
+    admissible = gamma > -np.inf
+    assert np.allclose(np.sort(shown["token"][0][:, 1]), np.sort(gamma[admissible]))
+    assert np.allclose(shown["optimal token"][0][:, 1], gamma.max(1))
+    areas = shown["attention (area)"][1]
+    assert np.allclose(areas, 300 * path.softmax[2, -1].numpy()[admissible])
 
 
 def test_in_the_plane_the_paths_end_in_the_direction_of_W_z(ax):
@@ -92,11 +90,11 @@ def test_margins_are_those_of_the_solution(ax, stages):
     k = solution.status.index("solved")
     solution.plot(k, ax=ax)
     assert ax.get_title().startswith("solved, frobenius norm")
-    names = [c.get_label() for c in ax.collections]
-    drawn = np.concatenate([points(ax, name)[:, 1] for name in names])
+    shown = points(ax)
+    drawn = np.concatenate([at[:, 1] for at, _ in shown.values()])
     margin = solution.problem.margins(solution.W)[k].numpy()
     assert np.allclose(np.sort(drawn), np.sort(margin))
-    assert f"active: margin one ({int(solution.support[k].sum())})" in names
+    assert f"active: margin one ({int(solution.support[k].sum())})" in shown
     assert len(margin) == 5 * 4
 
 

@@ -13,7 +13,7 @@ from attnsvm.cli.help import experiments
 from attnsvm.config.identity import run_name
 from attnsvm.sweeps import figures, notation
 from attnsvm.sweeps.aggregate import read_sweep
-from attnsvm.sweeps.cells import CellAxes, fields_of, rows_of
+from attnsvm.sweeps.cells import CellAxes, fields_of, row_key, rows_of
 from attnsvm.sweeps.figures import figure_module
 from attnsvm.sweeps.figures._curves import OF_SVM, Curves
 from tests.config.test_config import composed
@@ -33,9 +33,7 @@ def recorded(name):
     return read_sweep(RECORDS / name)
 
 
-@cache
-def drawn_record(name):
-    return drawn(recorded(name))
+drawn_record = cache(lambda name: drawn(recorded(name)))
 
 
 def with_rows(frames, rows):
@@ -63,32 +61,25 @@ def twice(frames, key, values):
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_instance_is_counted_once(name):
-    frames, (tables, drawings, words) = recorded(name), drawn_record(name)
-    for table in (table for key, table in tables.items() if key.endswith("_counts")):
-        assert table["count"].sum() == len(frames.rows)
-    for text in words[: len(drawings)]:
-        assert "a remark" in text
+    tables, _, words = drawn_record(name)
+    counts = [table["count"] for key, table in tables.items() if key.endswith("_counts")]
+    assert {column.sum() for column in counts} <= {len(recorded(name).rows)}
+    assert all("a remark" in text for text in words)
 
 
 @pytest.mark.parametrize("name", some_quick(CURVES, ("local_convergence",)))
 def test_the_statistics_of_curves_are_those_of_the_numbers_on_record(name):
     """Of each quantity at the last step: which instances are used, and their mean or median."""
-    frames, parts = recorded(name), []
-    for run in frames.finished["run"]:
-        trials, history = (
-            pd.read_parquet(RECORDS / name / run / f"{table}.parquet")
-            for table in ("trials", "history")
-        )
-        keys = [key for key in ("seed", "layer", "attention_head") if key in trials]
-        parts.append(history.merge(trials[[*keys, "status"]], on=keys).assign(run=run))
-    history = pd.concat(parts).merge(frames.runs[["run", *frames.cells.of_runs]], on="run")
-    table = drawn_record(name)[0][name]
+    frames, table = recorded(name), drawn_record(name)[0][name]
+    key = row_key(frames.rows)
+    of_rows = frames.rows[[*dict.fromkeys([*key, "status", *frames.axes])]]
+    history = frames.curves.merge(of_rows, on=key)
     for row in table.sample(8, random_state=0).to_dict("records"):
         names = [key for key in (*frames.axes, "quantity", "step") if key in table]
         values = rows_of(history, {key: row[key] for key in names})
-        certified = row["quantity"].startswith(OF_SVM)
         trained = ("ok", "unsaturated", "infeasible", "undecided")
-        used = values.loc[values["status"].isin(("ok",) if certified else trained), "value"]
+        statuses = ("ok",) if row["quantity"].startswith(OF_SVM) else trained
+        used = values.loc[values["status"].isin(statuses), "value"]
         used = used[np.isfinite(used)]
         assert row["used"] == len(used)
         assert row["mean"] == pytest.approx(used.mean(), nan_ok=True)

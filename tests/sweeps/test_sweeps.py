@@ -51,18 +51,15 @@ def run(name, folder):
 def test_one_command_runs_and_draws_the_experiment(name, folder):
     run(name, folder)
     frames = read_sweep(folder / name)
-    assert frames.name == name
+    assert (frames.name, len(frames.incomplete)) == (name, 0)
     assert frames.question == yaml.safe_load((CONF / f"{name}.yaml").read_text())["question"]
     assert escape(frames.question) in (folder / name / "report.html").read_text()
-    assert len(frames.incomplete) == 0
     assert len(frames.rows) > 0
-    assert (folder / name / "report.html").stat().st_size > 10_000
     if name == "real_tokens":  # a learned head is told from a fixed one
         assert frames.axes == ("parameterization", "head.train")
         assert set(frames.rows.groupby(["head.train", "parameterization"]).size()) == {2}
-    written = {path.suffix for path in (folder / name / "figures").iterdir()}
-    assert written >= {".png", ".pdf"}
-    assert any((folder / name / "tables").glob("*.csv"))
+    written = {path.suffix for path in (folder / name).glob("*/*")}
+    assert written >= {".png", ".pdf", ".csv"}
 
 
 @pytest.mark.parametrize("name", quick("rank_vs_d", "optimizer_geometry"))
