@@ -33,7 +33,7 @@ SERVER.set_forkserver_preload(
     [
         "attnsvm.cli.job",
         "attnsvm.experiment.stages",
-        "attnsvm.verify.command",
+        "attnsvm.verify.run",
         "pyarrow.parquet",
         "attnsvm.sweeps.report.page",
         "attnsvm.sweeps.figures.adhoc",

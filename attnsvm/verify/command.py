@@ -5,6 +5,8 @@ column, curve and array is compared. The exit code is 0 if nothing differs, 1 if
 run has no complete record, and 2 if there is no record. Skipped cells of a sweep count for nothing.
 """
 
+from __future__ import annotations
+
 import argparse
 import os
 import signal
@@ -17,12 +19,15 @@ from contextlib import nullcontext, suppress
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from attnsvm import record
 from attnsvm.display.pace import each, speaking
 from attnsvm.record.archive import unpacked
 from attnsvm.record.plan import or_latest
-from attnsvm.verify.run import RunProof, prove
+
+if TYPE_CHECKING:
+    from attnsvm.verify.run import RunProof
 
 INSTANCES_EACH = 100
 """Least number of instances for which another process is worth its start, of some seconds."""
@@ -76,6 +81,8 @@ def _count(text: str) -> int:
 
 def _verified(directory: Path, instances: int | None) -> int:
     """Verify the runs in a folder, and print what is found; return the exit code."""
+    from attnsvm.verify.run import RunProof  # after `speaking` has set the environment
+
     states, total, left = record.states(directory), RunProof(0), Counter[str]()
     single = (directory / record.RUN_FILE).exists()
     finished = [name for name, state in states.items() if state.finished]
@@ -125,6 +132,8 @@ def _proofs(folders: Sequence[Path], instances: int | None, size: int) -> Iterat
 
 def _proof(folder: Path, instances: int | None) -> RunProof | str:
     """Return the proof of a run, or what is corrupt."""
+    from attnsvm.verify.run import prove
+
     try:
         return prove(folder, instances)
     except Exception as error:  # whatever one record holds, the others are proved
