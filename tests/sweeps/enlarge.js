@@ -8,5 +8,5 @@ seen.push(large.classList.contains("whole"), image.clientWidth <= innerWidth);
 large.querySelector("button").click();
 large.addEventListener("close", () => setTimeout(() => {
   seen.push(document.querySelector("dialog") === null, document.images.length === count);
-  document.title = ["large", ...seen].join("|");
+  document.title = [document.title, ...seen].join("|");
 }));

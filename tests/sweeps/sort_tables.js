@@ -4,4 +4,4 @@ const button = table.querySelector("th:last-child button");
 button.click(); const up = counts().join();
 button.click(); const down = counts().join();
 const pictures = [...document.images].map(i => i.complete && i.naturalWidth > 0).join();
-document.title = ["probe", up, down, pictures, document.styleSheets.length].join("|");
+document.title = [up, down, pictures, document.styleSheets.length].join("|");

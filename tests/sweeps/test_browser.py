@@ -1,5 +1,6 @@
 """The report in a real browser: it renders without an error and its tables sort."""
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -15,7 +16,7 @@ OPTIONS = ("--headless", "--no-sandbox", "--no-first-run", "--enable-logging=std
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no `chromium` on the PATH")
 
-PROBE = Path(__file__).with_name("sort_tables.js").read_text()
+SCRIPTS = [Path(__file__).with_name(name).read_text() for name in ("sort_tables.js", "enlarge.js")]
 
 
 def browse(page, profile):
@@ -29,43 +30,32 @@ def console(done):
     return [line for line in done.stderr.splitlines() if "CONSOLE" in line]
 
 
-def with_script(page, script):
-    """Return a copy of the page that runs `script`, which the policy of the page would stop."""
-    text = page.read_text()
-    start = text.index('<meta http-equiv="Content-Security-Policy"')
-    text = text[:start] + text[text.index(">", start) + 1 :]
-    probe = page.with_name("probe.html")
-    probe.write_text(text.replace("</body>", f"<script>{script}</script></body>"))
-    return probe
-
-
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    frames = synthetic.rank_frames(tmp_path_factory.mktemp("report"))
+    frames = synthetic.rank_frames(tmp_path_factory.mktemp("report"), [(15, 5)])
     return report.write_report(frames).html
 
 
-def test_the_report_renders_its_tables_sort_both_ways_and_pictures_load(page, tmp_path):
-    done = browse(with_script(page, PROBE), tmp_path / "profile")
+def test_the_report_renders_its_tables_sort_both_ways_and_figures_load_enlarge_and_close(
+    page, tmp_path
+):
+    """Told by scripts, which the policy of the page would stop."""
+    probe = page.with_name("probe.html")
+    text = re.sub('<meta http-equiv="Content-Security-Policy".*?>', "", page.read_text())
+    scripts = "".join(f"<script>{{ {script} }}</script>" for script in SCRIPTS)
+    probe.write_text(text.replace("</body>", f"{scripts}</body>"))
+    done = browse(probe, tmp_path / "profile")
     assert console(done) == []
     assert "<h1>rank_vs_d</h1>" in done.stdout
     title = done.stdout.split("<title>")[1].split("</title>")[0]
-    _, up, down, pictures, sheets = title.split("|")
+    up, down, pictures, sheets, *enlarged = title.split("|")
     counts = [int(n) for n in up.split(",")]
     assert counts == sorted(counts)
     assert [int(n) for n in down.split(",")] == counts[::-1]
     assert len(counts) > 2
     assert set(pictures.split(",")) == {"true"}
     assert sheets == "1"
-
-
-ENLARGE = Path(__file__).with_name("enlarge.js").read_text()
-
-
-def test_a_figure_can_be_enlarged_and_closed(page, tmp_path):
-    done = browse(with_script(page, ENLARGE), tmp_path / "profile")
-    assert console(done) == []
-    assert f"<title>large{'|true' * 9}</title>" in done.stdout
+    assert enlarged == ["true"] * 9
 
 
 def test_the_policy_stops_scripts_that_are_not_the_pages_own(page, tmp_path):

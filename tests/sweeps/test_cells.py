@@ -1,5 +1,7 @@
 """Which fields tell the cells of a sweep apart, what they are called, and what is in them."""
 
+from functools import cache
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -17,6 +19,7 @@ OPTIONS = [
 """Every group with every option and its schema."""
 
 
+@cache
 def fields(overrides=""):
     return cells.fields_of(composed(overrides))
 

@@ -103,6 +103,10 @@ def test_the_command_is_safe_in_a_shell_and_complete(rank):
 
 
 def test_pages_are_pictures_and_a_paper_is_pdfs_of_a_column_or_a_page_with_captions(rank, tmp_path):
+    folder = tmp_path / "figures"
+    folder.mkdir()
+    for name in ("rank_vs_d_1.png", "rank_vs_d_2.gif", "rank_vs_d_own.png", "rank_vs_ds.png"):
+        (folder / name).touch()  # two pages of an earlier report, and files of the user
     files = report.write_report(rank)
     first = {p: p.read_bytes() for p in (files.html, *files.figures, *files.tables)}
     kinds = [
@@ -115,10 +119,6 @@ def test_pages_are_pictures_and_a_paper_is_pdfs_of_a_column_or_a_page_with_capti
     assert all(address.startswith(("data:", "figures/", "tables/")) for address in addresses)
     for words in ("1 missing, 1 corrupt of 4 runs", "sha256 differs", "two tokens of equal score"):
         assert words in page.text
-    folder = tmp_path / "figures"
-    for name in ("rank_vs_d_1.png", "rank_vs_d_2.gif", "rank_vs_d_own.png", "rank_vs_ds.png"):
-        (folder / name).touch()  # two pages of an earlier report, and files of the user
-    report.write_report(rank)
     users = {folder / "rank_vs_d_own.png", folder / "rank_vs_ds.png"}
     assert {p for p in tmp_path.rglob("*") if p.is_file()} == {*first, *users}
     files = report.write_report(rank, paper=True)
