@@ -243,7 +243,7 @@ def _error_of_draw(
         apart = np.abs(stated[name][first] - value).max(initial=0.0)
         return float(apart / (np.abs(value).max(initial=0.0) or 1.0))
 
-    return max(map(error, DRAWN & values.keys()), default=0.0)
+    return max(map(error, DRAWN & values.keys() & stated.keys()), default=0.0)
 
 
 def _turned(stated: Mapping[Name, Array], values: Mapping[Name, Array]) -> bool:
@@ -304,7 +304,9 @@ def _beyond(
     Where a stored SVM has another solution, which is proved, what follows from it may differ.
     """
     beyond = {
-        name: _rows(distance(stated[name], value) > allowed[name]) for name, value in values.items()
+        name: _rows(distance(stated[name], value) > allowed[name])
+        for name, value in values.items()
+        if name in stated  # a row that is rejected has no arrays
     }
     for svm in (name.removesuffix("_ray") for _, name in values if name.endswith("_ray")):
         arrays, columns = (

@@ -9,14 +9,11 @@ from typing import Any, Self
 
 import numpy as np
 import pandas as pd
-import torch
 
 from attnsvm.config.identity import digest_before_formats, folder_name
-from attnsvm.experiment import svms
 from attnsvm.record.folder import write
 from attnsvm.record.schema import RunRecord
 from attnsvm.record.stored import StoredRun
-from attnsvm.svm import solve_svm
 from attnsvm.verify.rerun import ABSOLUTE
 from attnsvm.verify.run import prove
 from tests.verify.kinds import recorded, written
@@ -51,7 +48,7 @@ class Forgery:
 
     def everywhere(self) -> list[str]:
         """Change all cells of the first accepted row but those that hide others; say which."""
-        hiding = ("seed", "status", "reason", "training")
+        hiding = ("seed", "status")
         row = self.trials.index[self.trials["status"] == "ok"][0]
         columns = [column for column in self.trials if column not in hiding]
         for column in columns:
@@ -63,25 +60,10 @@ class Forgery:
         self.arrays[name] = self.arrays[name].copy()
         self.arrays[name][instance] = change(self.arrays[name][instance])
 
-    def keep(self, rows: list[int]) -> None:
-        """Keep, double or reorder rows, with their curves and arrays."""
-        seeds = self.trials["seed"].to_numpy()[rows]
-        self.trials = self.trials.iloc[rows].reset_index(drop=True)
-        curves = [self.history[self.history["seed"] == seed] for seed in seeds]
-        self.history = pd.concat([self.history.iloc[:0], *curves], ignore_index=True)
-        self.arrays = {name: array[rows] for name, array in self.arrays.items()}
-
-    def select(self, tokens: np.ndarray, instance: int = 0) -> None:
-        """Let an instance select other tokens, with a consistent and proved SVM in both norms."""
-        self.array("selected", lambda _: tokens, instance)
-        names = ("X", "Z", "selected", "mask")
-        X, Z, chosen, mask = (torch.from_numpy(self.arrays[name][[instance]]) for name in names)
-        for norm in ("frobenius", "nuclear"):
-            solution = solve_svm(X, Z, chosen, norm, mask)
-            for name, value in svms.arrays(norm, solution).items():
-                self.array(name, lambda _, v=value: np.asarray(v)[0], instance)
-            for name, value in svms.columns(norm, solution).items():
-                self.cell(name, np.asarray(value)[0], instance)
+    def keep(self, seeds: object) -> None:
+        """Keep the rows, curves and arrays of these instances."""
+        part = RunRecord(self.trials, self.history, self.arrays).of_seeds(seeds)
+        self.trials, self.history, self.arrays = part.trials, part.history, dict(part.solutions)
 
     def config(self, *keys: str, value: object) -> None:
         """Change a field of the config."""
