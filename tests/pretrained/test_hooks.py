@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.nn.modules.module import _global_forward_hooks
+from torch.testing import assert_close
 
 import attnsvm
 from attnsvm import ConfigError
@@ -34,8 +35,8 @@ def test_heads_of_multihead_attention(bias, batch_first):
     hidden[1, 2:] = True
     (layer,) = attnsvm.heads_of(module, *inputs, key_padding_mask=hidden).values()
     expected = module(*inputs, key_padding_mask=hidden, average_attn_weights=False)[1]
-    torch.testing.assert_close(attention_of(layer), expected)
-    torch.testing.assert_close(layer.Z, query)
+    assert_close(attention_of(layer), expected)
+    assert_close(layer.Z, query)
     assert torch.equal(layer.mask, ~hidden[:, None].expand(3, 4, 5))
     assert layer.W(1).shape == (7, 9)
 
@@ -54,7 +55,7 @@ def test_heads_of_an_encoder_are_found_in_order_and_with_their_mask(padded):
     layers = attnsvm.heads_of(encoder, X, **options)
     assert torch.backends.mha.get_fastpath_enabled()
     assert list(layers) == ["layers.0.self_attn", "layers.1.self_attn"]
-    torch.testing.assert_close(layers["layers.0.self_attn"].X, X)
+    assert_close(layers["layers.0.self_attn"].X, X)
     assert all(layer.mask.equal(mask) for layer in layers.values())
 
 
@@ -73,9 +74,6 @@ class Projected(nn.Module):
         return self.logits(Q, K, Q @ K.mT / 2).softmax(-1)
 
 
-LATER = torch.full((5, 5), -torch.inf, dtype=torch.float64).triu(1)
-
-
 def fused(Q: torch.Tensor, K: torch.Tensor, **options: Any) -> torch.Tensor:
     """Return logits whose softmax is what torch's fused attention gives."""
     identity = torch.eye(K.shape[-2], dtype=K.dtype).expand(*K.shape[:2], -1, -1)
@@ -85,7 +83,6 @@ def fused(Q: torch.Tensor, K: torch.Tensor, **options: Any) -> torch.Tensor:
 READ: dict[str, Any] = {
     "plain": lambda Q, K, L: L,
     "without the factor": lambda Q, K, L: 2 * L,
-    "causal": lambda Q, K, L: L + LATER.to(Q),
     "padding": lambda Q, K, L: L.index_fill(3, torch.tensor(4), -1e30),
     "fused, causal": lambda Q, K, L: fused(Q, K, is_causal=True),
     "(N H, S, T)": lambda Q, K, L: torch.bmm(Q.flatten(0, 1), K.flatten(0, 1).mT) / 2,
@@ -100,30 +97,19 @@ def test_heads_of_modules_with_linear_children(name, kind):
     layer = attnsvm.heads_of(module, X)["1"]
     expected = module(X).view(3, 2, 5, 5).double()
     near = 1e-14 if kind == torch.float64 else 4 * torch.finfo(kind).eps
-    torch.testing.assert_close(attention_of(layer), expected, rtol=0, atol=near)
+    assert_close(attention_of(layer), expected, rtol=0, atol=near)
     assert torch.equal(layer.mask, (expected > 0).any(1))
 
 
-def turned(V: torch.Tensor) -> torch.Tensor:
-    """Return rows turned by their positions, as rotary embeddings do."""
-    angle = torch.arange(V.shape[-2], dtype=V.dtype)[:, None]
-    x, y = V.chunk(2, -1)
-    return torch.cat([angle.cos() * x - angle.sin() * y, angle.sin() * x + angle.cos() * y], -1)
-
-
 REFUSED: dict[str, Any] = {
-    "rotary positions": lambda Q, K, L: turned(Q) @ turned(K).mT / 2,
     "relative positions": lambda Q, K, L: L + 0.1 * torch.arange(5.0).double(),
-    "norms of queries": lambda Q, K, L: F.layer_norm(Q, (4,)) @ K.mT / 2,
     "another factor": lambda Q, K, L: L * 1.001,
-    "a factor of one head": lambda Q, K, L: L * torch.tensor([1.0, 1.1])[:, None, None],
-    "a mask of one head": lambda Q, K, L: L + LATER * torch.tensor([0, 1])[:, None, None],
-    "a soft cap": lambda Q, K, L: 5 * (L / 5).tanh(),
+    "a mask of one head": lambda Q, K, L: L.index_fill(3, torch.tensor(4), -1e30).where(HEAD_1, L),
     "heads in another order": lambda Q, K, L: L.flip(1),
-    "one head for all": lambda Q, K, L: Q @ K[:, :1].mT / 2,
     "a sink": lambda Q, K, L: F.pad(L, (1, 0)),
     "no number": lambda Q, K, L: L * torch.nan,
 }
+HEAD_1 = torch.tensor([False, True])[:, None, None]
 
 
 class Called(Projected):
@@ -139,18 +125,16 @@ class Called(Projected):
         return self.run(self, X)
 
 
-def multihead(mask: Any = None, **options: Any) -> nn.Module:
-    """Return attention of torch, with a mask that its softmax does not show or rows of its own."""
-    part = nn.MultiheadAttention(6, 2, batch_first=True, **options).double()
-    return Called(lambda self, X: self.part(X, X, X, attn_mask=mask), part=part)
-
-
 NOT_THE_SOFTMAX = "its attention is not the softmax"
 MODULES = {
     **{name: (Projected(logits=of), NOT_THE_SOFTMAX) for name, of in REFUSED.items()},
-    "rows of its own": (multihead(add_bias_kv=True), NOT_THE_SOFTMAX),
-    "added to logits": (multihead(rows(5, 5)), NOT_THE_SOFTMAX),
-    "another mask for each head": (multihead(rows(6, 5, 5) > 0), NOT_THE_SOFTMAX),
+    "added to logits": (
+        Called(
+            lambda self, X: self.part(X, X, X, attn_mask=rows(5, 5)),
+            part=nn.MultiheadAttention(6, 2, batch_first=True).double(),
+        ),
+        NOT_THE_SOFTMAX,
+    ),
     "talking heads": (
         Called(lambda self, X: (X, Projected.forward(self, X).flip(1))),
         "the attention that it returns must be the softmax",
@@ -167,9 +151,8 @@ MODULES = {
         "must have as many keys as queries",
     ),
     "no attention": (nn.Linear(6, 3).double(), r"must contain torch\.nn\.MultiheadAttention"),
+    "float16": (Projected().half(), r"must be .* module\.(float|double)\(\)"),
 }
-for kind in (torch.float16, torch.bfloat16):
-    MODULES[str(kind)] = Projected().to(kind), r"must be .* module\.(float|double)\(\)"
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -190,30 +173,15 @@ def test_a_zero_that_may_be_an_underflow_is_refused():
         attnsvm.heads_of(module.float(), X.float())
 
 
-NEO = {
-    "hidden_size": 12,
-    "num_heads": 3,
-    "num_layers": 2,
-    "max_position_embeddings": 16,
-    "attention_types": [[["global", "local"], 1]],
-    "window_size": 3,
-    "vocab_size": 50,
-}
-"""Without the factor, and with a window in the second layer."""
-
-
-@pytest.mark.parametrize(
-    ("kind", "sizes"), [("Bert", FIELDS["bert"]), ("GPT2", FIELDS["gpt2"]), ("GPTNeo", NEO)]
-)
-def test_heads_of_models_of_transformers(kind, sizes):
+@pytest.mark.parametrize(("kind", "name"), [("Bert", "bert"), ("GPT2", "gpt2")])
+def test_heads_of_models_of_transformers(kind, name):
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
-    config = getattr(transformers, f"{kind}Config")(**sizes, attn_implementation="eager")
+    config = getattr(transformers, f"{kind}Config")(**FIELDS[name], attn_implementation="eager")
     network = getattr(transformers, f"{kind}Model")(config).eval()
     for dtype in (torch.float32, torch.float64):
         layers = attnsvm.heads_of(network.to(dtype), IDS)
         expected = network(IDS, output_attentions=True).attentions
-        single = kind == "GPTNeo" or dtype == torch.float32  # its logits are always float32
         for layer, attention in zip(layers.values(), expected, strict=True):
             error = attention_of(layer) - attention.double()
-            assert error.abs().amax() <= (1e-6 if single else 1e-14)
+            assert error.abs().amax() <= (1e-6 if dtype == torch.float32 else 1e-14)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 import attnsvm
 from attnsvm.data.pretrained import AttentionLayer, restricted
@@ -42,10 +43,10 @@ def test_heads_have_their_attention_scores_and_svms_and_the_smallest_weights(cau
     W, v = few.head(1)
     assert few.W.equal(few.others)
     assert W.equal(few.W[[1, 0, 2]])
-    torch.testing.assert_close(attention(few, few.W), whole.log_attention()[AT, :, QUERY])
+    assert_close(attention(few, few.W), whole.log_attention()[AT, :, QUERY])
     full = torch.stack([projected(whole, head) for head in range(HEADS)])
     sigma, expected = (torch.linalg.svdvals(A)[:, :N] for A in (few.W, full))
-    torch.testing.assert_close(sigma, expected)
+    assert_close(sigma, expected)
     assert (
         expected.norm(dim=1) < 0.9 * torch.stack([*map(whole.W, range(3))]).norm(dim=(1, 2))
     ).all()
@@ -53,7 +54,7 @@ def test_heads_have_their_attention_scores_and_svms_and_the_smallest_weights(cau
     best = logs.argmax(1, keepdim=True)
     others = few.mask.scatter(1, best, False)
     behind = (scores.gather(1, best) - scores)[others]
-    torch.testing.assert_close(behind, torch.ones_like(behind))
+    assert_close(behind, torch.ones_like(behind))
     X, Z = torch.nn.functional.pad(whole.X, (0, 1)), with_one(whole.X[AT, QUERY])
     for norm in ("frobenius", "nuclear"):
         inside = attnsvm.solve_svm(few.X, few.Z, best[:, 0], norm, few.mask)
@@ -61,9 +62,7 @@ def test_heads_have_their_attention_scores_and_svms_and_the_smallest_weights(cau
         assert inside.status == outside.status == "solved"
         assert inside.objective == pytest.approx(float(outside.objective), rel=1e-7)
         expected = attnsvm.correlation(full[1], outside.W)
-        torch.testing.assert_close(
-            attnsvm.correlation(W[0], inside.W), expected, rtol=1e-4, atol=1e-6
-        )
+        assert_close(attnsvm.correlation(W[0], inside.W), expected, rtol=1e-4, atol=1e-6)
 
 
 def controlled(name):
@@ -74,16 +73,16 @@ def test_the_spectrum_control_has_the_singular_values_and_the_instance_of_the_he
     K, Q = layer().K[..., :-1], layer().Q
     pairs = (K, Q), same_spectrum(K, Q, torch.Generator().manual_seed(0))
     sigma, random = (torch.linalg.svdvals(A.mT @ B) for A, B in pairs)
-    torch.testing.assert_close(random[:, :M], sigma[:, :M])
+    assert_close(random[:, :M], sigma[:, :M])
     assert (random[:, M] < 1e-12 * random[:, 0]).all()
     control, plain = controlled("spectrum"), controlled("none")
     for name in ("X", "Z", "others"):
-        torch.testing.assert_close(getattr(control, name), getattr(plain, name))
+        assert_close(getattr(control, name), getattr(plain, name))
 
 
 def test_the_queries_control_gives_every_sample_the_query_of_another():
     control = controlled("queries")
-    torch.testing.assert_close(control.X, controlled("none").X)
+    assert_close(control.X, controlled("none").X)
     sizes = with_one(layer().X[AT, QUERY]).square().sum(1)
     sent = (control.Z.square().sum(1)[:, None] - sizes).abs().argmin(1)
     assert sorted(sent.tolist()) == AT.tolist()
@@ -94,6 +93,6 @@ def test_the_tokens_control_keeps_the_tokens_at_their_places():
     """Samples have the distances of rows of several sequences, each of them once at each place."""
     control, own = controlled("tokens"), AT[:, None].expand(N, T)
     moved = layer().X[control.source, torch.arange(T)]
-    torch.testing.assert_close(torch.cdist(control.X, control.X), torch.cdist(moved, moved))
+    assert_close(torch.cdist(control.X, control.X), torch.cdist(moved, moved))
     assert control.source.sort(0).values.equal(own)
     assert not control.source.equal(own)
