@@ -77,16 +77,6 @@ def test_every_pass_takes_each_sample_once():
     assert (first != other).any()
 
 
-def test_a_zero_second_moment_without_eps_is_a_zero_step():
-    """Coordinates that no point has never move."""
-    batch = sample("classes", **SHAPE)
-    batch.Z[..., 2] = 0.0
-    for compiled in (True, False):
-        path = train(batch, "w", "adam", "log", init="zero", eps=0.0, steps=50, compiled=compiled)
-        assert path.W.isfinite().all()
-        assert (path.W[..., 2] == 0).all()
-
-
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize(
     ("name", "fields"),

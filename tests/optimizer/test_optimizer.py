@@ -2,18 +2,15 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 from attnsvm.config import ConfigError
 from attnsvm.config.instantiate import named
 from attnsvm.data import sample
-from attnsvm.linalg import EPS as MACHINE_EPS
 from attnsvm.nn.risk import Gradient
-from attnsvm.norm import norm_of
 from attnsvm.optimizer import Step
 from attnsvm.selection import select_tokens
 from attnsvm.training import train
-from attnsvm.training.trajectory import TrainingStatus
-from tests.test_norm import NAMES as NORMS
 from tests.training.test_training import SMALL, draw, objective, risk_of
 
 
@@ -43,12 +40,6 @@ def test_step_sizes_and_recorded_steps():
         assert optimizer("gd", steps=0, record=record).grid() == [0]
 
 
-def test_published_normalisation_carries_eps():
-    g = torch.tensor([[[MACHINE_EPS]]], dtype=torch.float64)
-    rule = optimizer("normalized_gd", lr=1.0, gradient="direct")
-    assert step(rule, torch.zeros_like(g), g).item() == -0.5
-
-
 @pytest.mark.parametrize("p", [1.25, 1.75, 2.0, 3.0])
 def test_a_mirror_step_moves_the_dual_and_normalised_by_its_size_in_the_dual_norm(p):
     """Of each instance by itself, whatever the scale of its gradient; p = 2 is gradient descent."""
@@ -60,16 +51,15 @@ def test_a_mirror_step_moves_the_dual_and_normalised_by_its_size_in_the_dual_nor
         moved = step(optimizer("mirror_descent", p=p, lr=0.2, **fields), V, g)
         return moved.sign() * moved.abs() ** (p - 1) - V.sign() * V.abs() ** (p - 1)
 
-    torch.testing.assert_close(change(normalized=False), -0.2 * g)
+    assert_close(change(normalized=False), -0.2 * g)
     size = torch.linalg.vector_norm(change().flatten(1), ord=p / (p - 1), dim=1)
-    torch.testing.assert_close(size, torch.tensor([0.2, 0.2, 0.0], dtype=torch.float64))
+    assert_close(size, torch.tensor([0.2, 0.2, 0.0], dtype=torch.float64))
 
 
 @pytest.mark.parametrize(
     ("name", "fields"),
     [
         ("adam", {"eps": 0.0}),
-        ("muon", {}),
         ("steepest", {"norm": "frobenius", "beta": 0.5, "nesterov": True}),
     ],
 )
@@ -81,7 +71,7 @@ def test_steps_are_blind_to_the_size_of_the_gradient(name, fields, shape):
         for k in range(20):
             V = step(rule, V, draw(3, *shape, seed=k), log_scale=shift - 0.3 * k, memory=memory)
         moved.append(V)
-    torch.testing.assert_close(moved[0], moved[1], rtol=1e-11, atol=1e-11)
+    assert_close(moved[0], moved[1], rtol=1e-11, atol=1e-11)
 
 
 def test_polyak_step_is_excess_risk_over_squared_gradient():
@@ -92,7 +82,7 @@ def test_polyak_step_is_excess_risk_over_squared_gradient():
     (G,) = torch.autograd.grad(value.sum(), W)
     excess = value - risk.loss.value(batch.scores().amax(-1)).mean(-1)
     size = (excess / G.square().sum((1, 2)))[:, None, None]
-    torch.testing.assert_close(moved, (W - size * G).detach(), rtol=1e-9, atol=1e-9)
+    assert_close(moved, (W - size * G).detach(), rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["polyak", "regularization_path", "safe_gd"])
@@ -117,32 +107,6 @@ def test_polyak_reaches_the_optimal_tokens_or_diverges():
     optimal = (selection.selected == selection.optimal).all(-1)
     assert 0 < path.diverged.sum() < 15
     assert optimal.equal(~path.diverged)
-    for status, reached in zip(path.status(), optimal.tolist(), strict=True):
-        assert status is (TrainingStatus.SATURATED if reached else TrainingStatus.DIVERGED)
-    alone = train(batch.take(optimal), optimizer="polyak", steps=500, record_every=500)
-    assert alone.W.equal(path.W[optimal])
-
-
-def test_head_and_attention_train_together():
-    batch = sample(head="mlp", **SMALL)
-    fixed = train(batch, optimizer="adam", steps=50, lr=0.05)
-    batch.head.train = True
-    path = train(batch, optimizer="adam", steps=50, lr=0.05)
-    assert (path.loss[:, -1] < fixed.loss[:, -1]).all()
-    for parameter, value in path.head_parameters.items():
-        assert not value.equal(batch.head_parameters[parameter])
-
-
-@pytest.mark.processors
-@pytest.mark.parametrize("norm", NORMS)
-def test_a_step_along_a_tiny_gradient_has_the_size_lr_and_attains_the_dual_norm(norm):
-    """norm(S) = 1 and <G, S> = dual_norm(G), for factors (d, m) with m < d; half have rank 2."""
-    V, G = draw(10, 4, 3), draw(10, 4, 3, seed=1)
-    G[5:] = G[5:, :, :2] @ draw(5, 2, 3, seed=2)
-    S = V - step(optimizer("steepest", norm=norm, lr=0.25), V, G, log_scale=-1e5)
-    size = norm_of(norm)
-    torch.testing.assert_close(size.value(S), torch.full((10,), 0.25, dtype=torch.float64))
-    torch.testing.assert_close((G * S).sum((1, 2)), 0.25 * size.dual.value(G))
 
 
 @pytest.mark.processors
@@ -152,5 +116,5 @@ def test_the_parameters_of_a_head_may_be_a_vector():
     spectral, largest = (
         v - step(optimizer("steepest", norm=norm, lr=1.0), v, g) for norm in ("spectral", "l1")
     )
-    torch.testing.assert_close(spectral, g / g.norm(dim=1, keepdim=True))
+    assert_close(spectral, g / g.norm(dim=1, keepdim=True))
     assert ((largest != 0).sum(1) == 1).all()
