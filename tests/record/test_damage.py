@@ -53,8 +53,7 @@ DAMAGE = {
     "numbers": (edited(numbers=0), "stale", "of version 0"),
     "columns": (edited(columns="0" * 12), "stale", "columns are not those"),
     "format": (edited(format=2), "other_version", "format=2"),
-    "field": (edited(config__speed=1), "other_version", f"config.speed: {UNKNOWN}"),
-    "field of a group": (
+    "field": (
         edited(config__optimizer__warmup=3),
         "other_version",
         f"config.optimizer.warmup: {UNKNOWN}",
@@ -65,7 +64,7 @@ DAMAGE = {
     "value": (edited(config__optimizer__schedule="cosine"), "other_version", "schedule=cosine"),
     **{
         f"{name} missing": (edited(**{name: None}), "corrupt", f"{name}: missing")
-        for name in ("signature", "files", "overrides", "packages")
+        for name in ("signature", "files")
     },
     "field of another type": (edited(files=5), "corrupt", "files=5: must be of type dict"),
     "another run": (of_another_run, "other_run", "record of another run"),
@@ -190,10 +189,8 @@ def test_more_rows_than_there_is_memory(sweep, run, monkeypatch):
 
 ARRAYS = {
     "pickle": lambda: (np.array([{}]), b""),
-    "larger than memory": lambda: (np.zeros(8), b"(800000000000,)}"),
     "fewer than its bytes": lambda: (np.zeros(8), b"(7,), }" + 9 * b" "),
     "larger than the file": lambda: (np.zeros(8), b"(8800000000,), }"),
-    "code": lambda: (np.zeros(8), b"exit(1) , }     "),
 }
 
 

@@ -1,4 +1,9 @@
+"""A record is read as it was written, says what its columns mean, and is packed as one file."""
+
+import subprocess
 from dataclasses import replace
+from pathlib import Path
+from shutil import which
 
 import numpy as np
 import pandas as pd
@@ -6,16 +11,20 @@ import pyarrow.parquet as pq
 import pytest
 
 from attnsvm import record
+from attnsvm.cli.columns import columns_page, dictionary
+from attnsvm.record import CorruptRecordError, archive, provenance
+from attnsvm.record import columns as declared
 from attnsvm.record import folder as stream
 from attnsvm.record.folder import write
-from attnsvm.record.provenance import provenance
 from attnsvm.record.run import RUN_FILE, TABLES
 from attnsvm.record.schema import RunRecord, trial_table
 from attnsvm.record.stored import StoredRun
+from attnsvm.svm import SvmStatus
+from attnsvm.training import TrainingStatus
 from tests.config.test_config import composed
 from tests.faults import cut
 
-ORIGIN = provenance(composed("data.n=2", "data.T=2", "data.d=4", "trials=3"), [])
+ORIGIN = provenance.provenance(composed("data.n=2", "data.T=2", "data.d=4", "trials=3"), [])
 
 
 def a_record() -> RunRecord:
@@ -83,3 +92,91 @@ def test_neither_pickles_nor_parts_of_another_shape_nor_unknown_columns_are_writ
     with pytest.raises(ValueError, match="pickle"):
         write(tmp_path, [objects], ORIGIN)
     assert record.run_state(tmp_path).state != "done"
+
+
+def test_every_column_says_all_and_is_there_once_and_on_the_page():
+    page = columns_page()
+    for columns in dictionary().values():
+        names = [item.name for item in columns]
+        assert len(set(names)) == len(names)
+        for item in columns:
+            assert all((item.meaning, item.unit, item.range)), item
+            assert item.stage in declared.STAGES, item
+            assert f"\n| `{item.name}` | " in page
+
+
+def test_words_are_those_of_the_code():
+    for name, statuses in (("training", TrainingStatus), ("nuclear_status", SvmStatus)):
+        assert {*declared.WORDS[name]} == {*map(str, statuses)}
+    (state,) = (item for item in declared.RUN_COLUMNS if item.name == "state")
+    assert state.allowed.words == tuple(record.STATES)
+
+
+def test_a_file_says_meaning_and_unit_of_each_of_its_columns(tmp_path):
+    write(tmp_path, [a_record()], ORIGIN)
+    for name, columns in (
+        ("trials", declared.TRIAL_COLUMNS),
+        ("history", declared.HISTORY_COLUMNS),
+    ):
+        schema = pq.read_schema(tmp_path / f"{name}.parquet")
+        assert schema.names == [item.name for item in columns]
+        for item in columns:
+            stored = schema.field(item.name).metadata
+            assert stored[b"meaning"].decode() == item.meaning
+            assert stored[b"unit"].decode() == item.unit
+
+
+FILES = {
+    "sweep/sweep.json": b"{}",
+    "sweep/run/run.json": b"{1}",
+    "sweep/run/solutions.npz": b"\0\1" * 500,
+}
+
+
+def files_below(folder: Path) -> dict[str, bytes]:
+    content = (path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder.parent).as_posix(): path.read_bytes() for path in content}
+
+
+def test_a_record_is_packed_without_logs_and_comes_back_equal_if_it_is_not_too_large(
+    tmp_path, monkeypatch
+):
+    others = {"sweep/run/log.txt": b"?", "sweep/run/.hydra/x.json": b"?"}
+    for name, content in {**FILES, **others}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "sweep/elsewhere.json").symlink_to(__file__)
+    path = archive.pack(tmp_path / "sweep", tmp_path)
+    first = path.read_bytes()
+    with archive.unpacked(path) as folder:
+        assert files_below(folder) == FILES
+    assert not folder.exists()
+    assert archive.pack(tmp_path / "sweep", tmp_path).read_bytes() == first
+    for most, value in (("MOST_FILES", 2), ("MOST_BYTES", 1000)):
+        with monkeypatch.context() as patched:
+            patched.setattr(archive, most, value)
+            with pytest.raises(CorruptRecordError, match="files of"):
+                archive.unpacked(path).__enter__()
+
+
+@pytest.mark.parametrize("content", [b"", b"text", b"PK\x05\x06" + bytes(18)])
+def test_what_is_no_archive_is_refused(content, tmp_path):
+    (tmp_path / "a.zip").write_bytes(content)
+    with pytest.raises(CorruptRecordError, match="must be a zip archive"):
+        archive.unpacked(tmp_path / "a.zip").__enter__()
+
+
+def test_the_revision_is_the_commit_or_none(tmp_path, monkeypatch):
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b", *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    which("git") or pytest.skip("git is not installed")
+    revision = provenance.git_revision.__wrapped__  # a process reads it once
+    (inside := tmp_path / "package").mkdir()
+    assert revision(inside) is None
+    git("init", "--quiet")
+    git("commit", "--quiet", "--allow-empty", "-m", "first", "--no-gpg-sign")
+    assert revision(inside) == git("rev-parse", "HEAD").strip()
+    monkeypatch.setenv("PATH", str(inside))
+    assert revision(inside) is None  # git is not installed

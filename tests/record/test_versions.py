@@ -17,13 +17,8 @@ from attnsvm.cli.sweep import _adhoc
 from attnsvm.config import GROUPS, PROBES, ConfigError, RunConfig
 from attnsvm.config.fields import values_before
 from attnsvm.config.identity import (
-    digest,
-    folder_name,
-    option_names,
     plan_digest,
-    result_fields,
     run_name,
-    signature,
 )
 from attnsvm.config.optimizer import NormalizedGDConfig
 from attnsvm.config.run import SECTIONS
@@ -157,20 +152,6 @@ def test_older_records_are_verified(capsys):
 # --- names ----------------------------------------------------------------------------------------
 
 
-def test_a_field_that_has_its_value_of_before_is_in_no_name():
-    """So a new field with a default changes none."""
-    config = composed(*SMALL)
-    options, fields = option_names(config), result_fields(config)
-    older = json.loads(json.dumps(fields))
-    for name in ("batch", "order", "order_seed", "weight_decay"):
-        del older["optimizer"][name]
-    del older["selection"]["settled"], older["hypotheses"]
-    assert digest(older, options, {}) == digest(fields, options, {}) == signature(config)
-    assert folder_name(options, older, "0" * 64) == folder_name(options, fields, "0" * 64)
-    for field, value in (("lr", 0.2), ("batch", 1)):
-        assert signature(composed(*SMALL, f"optimizer.{field}={value}")) != signature(config)
-
-
 def test_a_default_that_changes_keeps_names_and_older_records(frozen, monkeypatch):
     (run,) = (frozen / "next_token").iterdir()
     config = composed(*SMALL)
@@ -217,25 +198,24 @@ def test_a_stale_record_that_is_to_be_made_again_stays_until_that_is_complete(
 def test_what_cannot_be_read_is_shown_and_replaces_no_report(
     sweep, run, capsys, caplog, monkeypatch
 ):
-    def output(command):
-        assert command.main([str(sweep)]) == 1
+    def reported():
+        assert report.main([str(sweep)]) == 1
         return capsys.readouterr().out
 
     assert report.main([str(sweep)]) == 0
     before = {path: path.read_bytes() for path in sweep.rglob("*") if path.is_file()}
     with monkeypatch.context() as patched:
         refusing(patched, TABLES[0], errno.EIO)
-        assert "3 runs: 3 unreadable" in output(status)
-        assert "it shows 9 instances, and there are 0 now" in output(report)
+        assert "it shows 9 instances, and there are 0 now" in reported()
         assert attnsvm.load(sweep).left_out["state"].tolist() == ["unreadable"] * 3
         assert "Not shown: 3 unreadable of 3 runs" in caplog.text
         with pytest.raises(ConfigError, match="3 unreadable of 3 runs"):
             export([str(sweep), "--to", str(sweep.parent / "export")])
     rewritten(run, format=7)
-    assert "it shows 9 instances, and there are 6 now" in output(report)
+    assert "it shows 9 instances, and there are 6 now" in reported()
     assert {path for path, text in before.items() if path.read_bytes() != text} == {run / RUN_FILE}
     (sweep / "report.html").unlink()
-    output(report)
+    reported()
     assert "1 other_version of 3 runs" in (sweep / "report.html").read_text()
 
 

@@ -35,12 +35,6 @@ def test_what_a_network_does_not_support_is_refused_by_name(override, message):
     assert "model=transformer" in str(caught.value) or override.startswith("model.")
 
 
-def test_a_probe_of_factors_is_refused():
-    config = composed("model=transformer", "parameterization=kq", "probe=[balance]")
-    with pytest.raises(ConfigError, match="model must not be transformer"):
-        experiment.check(config)
-
-
 @pytest.mark.parametrize("trained", ["attention", "all"])
 def test_a_network_that_diverged_has_rows(trained):
     further = "optimizer.steps=3", "optimizer.lr=1e308", f"model.trained={trained}"
