@@ -17,8 +17,13 @@ from attnsvm.cli.sweep import _adhoc
 from attnsvm.config import GROUPS, PROBES, ConfigError, RunConfig
 from attnsvm.config.fields import values_before
 from attnsvm.config.identity import (
+    digest,
+    folder_name,
+    option_names,
     plan_digest,
+    result_fields,
     run_name,
+    signature,
 )
 from attnsvm.config.optimizer import NormalizedGDConfig
 from attnsvm.config.run import SECTIONS
@@ -150,6 +155,20 @@ def test_older_records_are_verified(capsys):
 
 
 # --- names ----------------------------------------------------------------------------------------
+
+
+def test_a_field_that_has_its_value_of_before_is_in_no_name():
+    """So a new field with a default changes none."""
+    config = composed(*SMALL)
+    options, fields = option_names(config), result_fields(config)
+    older = json.loads(json.dumps(fields))
+    for name in ("batch", "order", "order_seed", "weight_decay"):
+        del older["optimizer"][name]
+    del older["selection"]["settled"], older["hypotheses"]
+    assert digest(older, options, {}) == digest(fields, options, {}) == signature(config)
+    assert folder_name(options, older, "0" * 64) == folder_name(options, fields, "0" * 64)
+    for field, value in (("lr", 0.2), ("batch", 1)):
+        assert signature(composed(*SMALL, f"optimizer.{field}={value}")) != signature(config)
 
 
 def test_a_default_that_changes_keeps_names_and_older_records(frozen, monkeypatch):
