@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from torch.testing import assert_close
 
 from attnsvm import (
     experiment,
@@ -23,12 +24,6 @@ SHAPE = {"n": 4, "T": 5, "d": 6, "trials": 5}
 START = {"steps": 0, "compiled": False}
 
 
-def angles(A, B):
-    """Return the angles of matrices (B, d, d) in degrees, by half the chord: no digits cancel."""
-    unit = [V / V.norm(dim=(1, 2), keepdim=True) for V in (A, B)]
-    return torch.rad2deg(2 * torch.asin((unit[0] - unit[1]).norm(dim=(1, 2)) / 2))
-
-
 CONES = [
     *(("w", "normalized_gd", "frobenius", angle) for angle in (0.0, 45.0, 179.0)),
     ("kq", "normalized_gd", "nuclear", 45.0),
@@ -42,11 +37,12 @@ def test_a_cone_start_has_its_angle_norm_and_rank(rule, optimizer, norm, angle):
     options = {"init": "cone", "init_angle": angle, "init_scale": 3.0}
     path = train(batch, rule, optimizer, **options, **START)
     W_svm = solve_svm(batch.X, batch.Z, optimal_tokens(batch)[0], norm).W
-    expected = torch.full((5,), angle, dtype=torch.float64)
-    torch.testing.assert_close(angles(path.W, W_svm), expected, rtol=1e-10, atol=1e-6)
-    torch.testing.assert_close(path.W.norm(dim=(1, 2)), torch.full_like(expected, 3.0))
+    half_chord = (one_minus_correlation(path.W, W_svm) / 2).sqrt()
+    expected = torch.full((5,), angle).double()
+    assert_close(torch.rad2deg(2 * half_chord.asin()), expected, rtol=1e-10, atol=1e-6)
+    assert_close(path.W.norm(dim=(1, 2)), 0 * expected + 3)
     if rule == "kq":
-        torch.testing.assert_close(gram(path.K), gram(path.Q), rtol=0, atol=1e-13)
+        assert_close(gram(path.K), gram(path.Q), rtol=0, atol=1e-13)
         low = train(batch, rule, m=2, init="cone", **START)
         assert low.diverged.sum() < 4
         assert (torch.linalg.matrix_rank(low[~low.diverged].W, rtol=1e-10) == 2).all()
@@ -79,17 +75,13 @@ def test_locally_optimal_tokens_attract_and_others_do_not():
 
 
 def test_an_instance_without_a_solved_svm_is_a_counted_row():
-    config = composed(
-        "data.n=8", "data.T=5", "data.d=2", "trials=6", "optimizer.steps=20", "optimizer.init=cone"
-    )
-    record = experiment.run(config)
-    rejected = record.trials["status"] == "rejected"
-    assert len(record.trials) == 6
-    assert rejected.any()
+    words = "data.n=8 data.T=5 data.d=2 trials=6 optimizer.steps=20 optimizer.init=cone"
+    trials = experiment.run(composed(words)).trials
+    assert len(trials) == 6
+    rejected = trials[trials["status"] == "rejected"]
     rows = experiment.results.EXCLUSIONS
-    reason = next(row["reason"] for row in rows if row["name"] == "startless")
-    assert set(record.trials.loc[rejected, "reason"]) == {reason}
-    assert set(record.trials.loc[rejected, "training"]) == {"diverged"}
+    assert {*rejected["reason"]} == {r["reason"] for r in rows if r["name"] == "startless"}
+    assert {*rejected["training"]} == {"diverged"}
 
 
 @pytest.mark.parametrize("m", [None, 2])
@@ -98,8 +90,8 @@ def test_balanced_factors_have_the_product_of_small_ones(m):
     small, balanced = (
         train(sample(**SHAPE), "kq", init=init, **options) for init in ("small", "balanced")
     )
-    torch.testing.assert_close(balanced.W, small.W, rtol=0, atol=1e-15)
-    torch.testing.assert_close(gram(balanced.K), gram(balanced.Q), rtol=0, atol=1e-15)
+    assert_close(balanced.W, small.W, rtol=0, atol=1e-15)
+    assert_close(gram(balanced.K), gram(balanced.Q), rtol=0, atol=1e-15)
     assert (gram(small.K) - gram(small.Q)).abs().max() > 1e-3
 
 
@@ -115,12 +107,12 @@ def test_aligned_weights_are_the_first_step_from_zero(head, loss):
     batch, options = sample(head=head, **SHAPE), {"init": "aligned", "init_scale": 0.7, **START}
     aligned = train(batch, loss=loss, **options)
     step = train(batch, loss=loss, init="zero", lr=0.7, steps=1, compiled=False)
-    torch.testing.assert_close(aligned.W, step.W, rtol=1e-12, atol=1e-14)
+    assert_close(aligned.W, step.W, rtol=1e-12, atol=1e-14)
     path = train(batch, "kq", loss=loss, m=2, **options)
     U, sigma, Vh = torch.linalg.svd(step.W)
     nearest = U[:, :, :2] * sigma[:, None, :2] @ Vh[:, :2]
-    torch.testing.assert_close(path.W, nearest, rtol=0, atol=1e-12)
-    torch.testing.assert_close(gram(path.K), torch.diag_embed(sigma[:, :2]), rtol=0, atol=1e-12)
+    assert_close(path.W, nearest, rtol=0, atol=1e-12)
+    assert_close(gram(path.K), torch.diag_embed(sigma[:, :2]), rtol=0, atol=1e-12)
 
 
 def saved(folder, **arrays):

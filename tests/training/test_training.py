@@ -76,19 +76,13 @@ def risk_of(batch, parameterization="w", m=None, loss="logistic"):
 
 @pytest.mark.parametrize("gradient", ["direct", "log_domain"])
 @pytest.mark.parametrize(
-    ("head", "loss", "ridge"),
-    [
-        ("linear", "logistic", 0.03),
-        ("relu", "exponential", 0.0),
-        ("quadratic", "linear", 0.03),
-        ("mlp", "squared", 0.0),
-    ],
+    ("head", "loss", "ridge"), [("relu", "exponential", 0.0), ("mlp", "squared", 0.03)]
 )
-@pytest.mark.parametrize(("parameterization", "m"), [("w", None), ("kq", None), ("kq", 2)])
-def test_gradient_is_that_of_autograd(gradient, loss, head, parameterization, m, ridge):
+def test_gradient_is_that_of_autograd(gradient, head, loss, ridge):
+    """That of a trained head too. `test_testing` has the parts, of every option by itself."""
     batch = ragged(sample(head=head, **SMALL))
     batch.head.train = head == "relu" and gradient == "log_domain"
-    risk = risk_of(batch, parameterization, m, loss)
+    risk = risk_of(batch, "kq", 2, loss)
     shapes = [*risk.rule.shapes(5), *[(5, 5)] * batch.head.train]
     variables = tuple(2 * draw(batch.B, *shape, seed=i) for i, shape in enumerate(shapes))
     G = risk.gradient(variables, risk.forward(variables), gradient, ridge)
@@ -151,7 +145,7 @@ REFUSED = [
         (r"optimizer\.radii=", {**PATH, "radii": radii})
         for radii in ([], [3.0, 1.0], [0.0, 1.0], [1.0, 1.0])
     ),
-    *((rf"optimizer\.cone={cone}", {**PATH, "cone": cone}) for cone in (0.0, 90.0, -1.0)),
+    *((rf"optimizer\.cone={cone}", {**PATH, "cone": cone}) for cone in (0.0, 90.0)),
     (r"optimizer\.init=zero: must be another start", {**PATH, "cone": 5.0, "init": "zero"}),
 ]
 

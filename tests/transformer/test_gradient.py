@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 from mpmath import exp, log, log1p, mpf, sqrt, workdps
-from torch import Generator
 
-from attnsvm import ProblemBatch, softmax_exact
+from attnsvm import sample, softmax_exact
 from attnsvm.loss import Logistic
 from attnsvm.model import Transformer
 from attnsvm.parameterization import W as Combined
-from attnsvm.transformer.network import Weights, forward
+from attnsvm.transformer.network import forward
 from attnsvm.transformer.trained import TrainedNetwork, in_weights
+from tests.kkt import normal
 from tests.quick import quick
 
 n, T, d = 1, 3, 2
@@ -22,25 +22,11 @@ exact, exact_exp, exact_log1p = (np.vectorize(f, otypes=[object]) for f in (mpf,
 
 def drawn(model, norm, seed):
     """Return a network and its weights, those of attention of this norm."""
-    generator = Generator().manual_seed(seed)
-
-    def normal(*shape):
-        return torch.randn(1, *shape, generator=generator, dtype=torch.float64)
-
-    L, H = model.layers, model.heads
-    X = normal(n, T, d)
-    W = normal(L, H, d, d)
-    V = torch.linalg.qr(normal(L, H, d, d))[0] if model.values == "orthogonal" else None
-    mlps = (normal(L, d, model.mlp), normal(L, model.mlp, d)) if model.mlp else (None, None)
-    v = normal(d)
-    Y = normal(n, T).sign() if model.readout == "every" else normal(n).sign()
+    batch = sample("sphere", model=model, n=n, T=T, d=d, trials=1, seed=seed)
+    net = TrainedNetwork(model, batch, Logistic(), Combined())
+    W = normal(*net.drawn.W.shape, seed=seed)
     W = W / W.norm(dim=(-2, -1), keepdim=True) * norm
-    samples = model.expand(X / X.norm(dim=-1, keepdim=True), None, Y, None)
-    batch = ProblemBatch.of(samples.X, samples.Z, samples.Y, samples.mask, v=v / v.norm())
-    if V is None and model.trains("values"):
-        V = torch.eye(d, dtype=torch.float64).repeat(1, L, H, 1, 1)
-    weights = Weights(W, V, *mlps, batch.head_parameters)
-    return TrainedNetwork(model, batch, Logistic(), Combined()), weights
+    return net, net.drawn.replaced({"W": W})
 
 
 def exact_risk(model, W, V, M1, M2, X, Y, v):
@@ -147,27 +133,26 @@ def test_gradients_are_exact(options, norm):
 
 @pytest.mark.full
 @pytest.mark.parametrize("off", [None, 0.0, 1e-9, 1e-3])
-@pytest.mark.parametrize("seed", [5, 11])
+@pytest.mark.parametrize("seed", [7, 20])
 def test_rows_that_swap_are_copies_with_a_residual_connection(seed, off):
-    """Seed 5 is an instance where the rounding of such rows would show: an error of 8e-9.
+    """The rounding of such rows would show: an error of 4e-10 for seed 7, 4e-11 for seed 20.
 
     Values `off` the identity by little keep them near.
     """
     model = Transformer(layers=2, readout="mean")
     net, weights = drawn(model, 1, seed)
     W = weights.W * torch.tensor([40.0, 500.0], dtype=torch.float64)[None, :, None, None, None]
-    V = torch.randn(1, 2, 1, d, d, generator=Generator().manual_seed(seed), dtype=torch.float64)
-    V = None if off is None else torch.eye(d, dtype=torch.float64) + off * V
-    weights = Weights(W, V, head=weights.head)
+    V = None if off is None else torch.eye(d).double() + off * normal(1, 2, 1, d, d, seed=seed)
+    weights = weights.replaced({"W": W, "V": V})
     top = forward(model, weights, net.X)[0].log_s[0, 0, 0].argmax(-1).tolist()
-    assert seed != 5 or any(top[top[k]] == k and top[k] != k for k in range(T))
+    assert any(top[top[k]] == k and top[k] != k for k in range(T))
     assert_exact(net, weights, 960, 1e-12)
 
 
 def test_a_query_of_zeros_does_not_hide_the_others():
     """Its adjoint is e^700 times theirs and more, and adds nothing to the gradient."""
     model = Transformer(layers=1, residual=False, readout="mean")
-    net, weights = drawn(model, 2500, seed=4)
+    net, weights = drawn(model, 2500, seed=5)
     net.X[0, 0, 0] = 0
     adjoints = assert_exact(net, weights, 2500, 1e-12)
     assert adjoints.P_exponent[0, 0, 0, 0, 1:].max() < -708
