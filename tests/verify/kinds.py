@@ -5,7 +5,6 @@ from collections.abc import Collection, Iterable
 from functools import lru_cache
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from attnsvm import experiment
@@ -118,19 +117,6 @@ def recorded(name: str, *further: str) -> tuple[object, RunRecord]:
 @lru_cache
 def _run(name: str, *further: str) -> tuple[object, RunRecord]:
     config = composed(KINDS[name], *further)
-    return config, experiment.run(config)
-
-
-def from_file(folder: Path, model: str = "cross_attention") -> tuple[object, RunRecord]:
-    """Return config and record of instances from a data file with a mask and labels."""
-    random = np.random.default_rng(0)
-    X, Z = random.normal(size=(3, 3, 4, 3)), random.normal(size=(3, 3, 3))
-    mask = np.ones((3, 3, 4), dtype=bool)
-    mask[1, :, 3] = mask[2, 0, 1:] = False
-    Y = np.where(random.random((3, 3)) > 0.5, 1.0, -1.0)
-    np.savez(folder / "tokens.npz", X=X, Z=Z, Y=Y, mask=mask, v=random.normal(size=(3, 3)))
-    words = "data=file", f"data.path={folder / 'tokens.npz'}", f"model={model}"
-    config = composed(*words, "optimizer.steps=200", "seed=5")
     return config, experiment.run(config)
 
 

@@ -1,6 +1,5 @@
 """`attnsvm-verify` as a user types it: what it prints, and its exit code."""
 
-import json
 import shutil
 import tracemalloc
 from types import SimpleNamespace
@@ -9,9 +8,10 @@ import numpy as np
 import pytest
 
 from attnsvm.config.identity import run_name
-from attnsvm.record import TooLargeError, archive, write_json
+from attnsvm.record import TooLargeError, archive
 from attnsvm.record.plan import write_plan
 from attnsvm.verify import command
+from tests.record.odd import rewritten
 from tests.verify.forging import genuine
 from tests.verify.kinds import recorded, written
 
@@ -36,9 +36,7 @@ def lines(capsys):
 )
 def test_a_long_run_is_reproduced_on_a_sample(words, seconds, reproduced, top, tmp_path, capsys):
     folder = written(tmp_path, *top)
-    run = json.loads((folder / "run.json").read_text())
-    run.pop("checksum", None)
-    write_json(folder / "run.json", run | {"timings_s": {"train": seconds}})
+    rewritten(folder, timings_s={"train": seconds})
     assert command.main([str(tmp_path), *words]) == 0
     first, *_, last = lines(capsys)
     for line, begin in ((first, folder.name), (last, "in all")):

@@ -69,6 +69,9 @@ def test_draws_of_other_vector_instructions_are_accepted_only_from_elsewhere():
     assert case.compare(case.stated(seed=1, size=20 * DRAW), elsewhere=True)
 
 
+STEPS = np.array([[0, 100, 150, 200, 300, 400]])
+
+
 @pytest.mark.parametrize(
     ("part", "value", "others", "allowed"),
     [
@@ -80,21 +83,17 @@ def test_draws_of_other_vector_instructions_are_accepted_only_from_elsewhere():
         ("arrays", 3, (2,), np.inf),
         ("arrays", 1.0, (np.nan,), np.inf),
         ("arrays", "solved", ("solved", "undecided"), np.inf),
+        ("history", np.ones(6), (1.0 + np.arange(6),), [0, 2, 4, 4, 5, 5]),
     ],
 )
 def test_a_tolerance_is_the_largest_difference_or_none_where_rounding_decides(
     part, value, others, allowed
 ):
-    sheets = [{(part, "x"): np.array([[number]])} for number in (value, *others)]
-    assert tolerance((part, "x"), sheets[0], sheets[1:])[0, 0] == pytest.approx(allowed, rel=1e-2)
-
-
-def test_the_tolerance_of_a_curve_is_that_of_half_as_many_steps_again():
-    steps = [0, 100, 150, 200, 300, 400]
-    value, other = np.ones((1, 6)), 1 + 1e-3 * np.array([[0, 1, 2, 3, 4, 5]])
-    sheets = [{("history", "x"): x, ("steps", "x"): np.array([steps])} for x in (value, other)]
-    allowed = tolerance(("history", "x"), sheets[0], sheets[1:])
-    assert np.allclose(allowed, 1e-3 * np.array([[0, 2, 4, 4, 5, 5]]), atol=1e-8)
+    """That of a curve is the one of half as many steps again."""
+    first, *rest = (
+        {(part, "x"): np.atleast_2d(cells), ("steps", "x"): STEPS} for cells in (value, *others)
+    )
+    assert tolerance((part, "x"), first, rest)[0] == pytest.approx(allowed, rel=1e-2, abs=1e-8)
 
 
 def test_changed_inputs_keep_what_is_equal():
