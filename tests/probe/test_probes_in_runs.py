@@ -6,7 +6,6 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-import attnsvm
 from attnsvm import experiment
 from attnsvm.config import ConfigError
 from attnsvm.config.identity import signature
@@ -57,10 +56,7 @@ def test_the_numbers_are_columns_of_trials_and_quantities_of_the_history(folder)
     meta = pq.read_schema(folder / "trials.parquet").field("entropy_max").metadata
     assert meta[b"unit"] == b"nat"
     assert b"entropy" in meta[b"meaning"]
-    assert set(COLUMNS) <= set(attnsvm.load(folder).trials)
     assert refusal(folder) == ""
-    plain = experiment.run(composed(BASE, "parameterization=kq"))
-    assert not {*COLUMNS, "trained_K", "probe"} & {*plain.trials, *plain.solutions, *plain.timings}
 
 
 def test_probes_and_the_content_of_files_are_part_of_the_identity(tmp_path, M):
