@@ -3,15 +3,12 @@
 import math
 
 import torch
-from torch import Tensor
-
-from attnsvm.svm import SvmProblem, SvmSolution
 
 EXPONENTS = {"frobenius": 2.0, "nuclear": 1.0, "spectral": math.inf, "max": math.inf}
 """p of the norms whose name does not tell it; of singular values, and of the entries for max."""
 
 
-def assert_optimal(problem: SvmProblem, solution: SvmSolution, tolerance: float = 1e-8) -> None:
+def assert_optimal(problem, solution, tolerance=1e-8):
     """Assert the KKT conditions of the solved instances, each relative to its own size.
 
     Stationarity is Fenchel's equality <M(a), W> = dual_norm(M) norm(W): M / dual_norm(M) is then a
@@ -43,7 +40,7 @@ def assert_optimal(problem: SvmProblem, solution: SvmSolution, tolerance: float 
     )
 
 
-def assert_infeasible(problem: SvmProblem, solution: SvmSolution) -> None:
+def assert_infeasible(problem, solution):
     """Assert that every instance is infeasible and its ray a Farkas certificate."""
     ray = solution.certificate.ray
     assert [s.value for s in solution.status] == ["infeasible"] * problem.B
@@ -55,23 +52,28 @@ def assert_infeasible(problem: SvmProblem, solution: SvmSolution) -> None:
     assert solution.W.isnan().all()
 
 
-def norm(W: Tensor, name: str) -> Tensor:
+def assert_near(value, expected, rtol=0.0, atol=0.0, **options):
+    """Assert that tensors agree to a relative or an absolute error, by default in every bit."""
+    torch.testing.assert_close(value, expected, rtol=rtol, atol=atol, **options)
+
+
+def norm(W, name):
     """Return the norm of each matrix."""
     return torch.stack(_norms(W, name, dual=False)).amax(0)
 
 
-def dual_norm(M: Tensor, name: str) -> Tensor:
+def dual_norm(M, name):
     """Return the norm dual to `name` of each matrix."""
     return torch.stack(_norms(M, name, dual=True)).sum(0)
 
 
-def normal(*shape: int, seed: int = 0) -> Tensor:
+def normal(*shape, seed=0):
     """Return normal numbers, the same for the same seed."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
-def _norms(W: Tensor, name: str, dual: bool) -> list[Tensor]:
+def _norms(W, name, dual):
     """Return the norm, or its dual; of A+B A of all columns but the last, and B of that one."""
     if "+" in name:
         blocks = zip(name.split("+"), (W[..., :-1], W[..., -1:]), strict=True)

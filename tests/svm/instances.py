@@ -1,21 +1,31 @@
 """Seeded instances for the SVM tests."""
 
 import numpy as np
+import pytest
 import torch
-from torch import Tensor
 
 from attnsvm import optimal_tokens, sample
 from attnsvm.svm.tolerances import RANK_TOLERANCE
 from attnsvm.verify import StoredSvm
+from tests.quick import quick
+
+NORMS = ["frobenius", "nuclear", "spectral", "max", "l1", "l1.75", "l3", "schatten1.5", "schatten3"]
+every_norm = pytest.mark.parametrize("name", quick(*NORMS))
+both_norms = pytest.mark.parametrize("name", NORMS[:2])
 
 
-def spheres(n: int, T: int, d: int, seeds: range) -> tuple[Tensor, Tensor, Tensor]:
+def batch_of(n, T, d, trials=1, **options):
+    """Return a batch of published instances, `sphere` unless the options have other data."""
+    return sample(n=n, T=T, d=d, trials=trials, **options)
+
+
+def spheres(n, T, d, seeds):
     """Return X (B, n, T, d), Z (B, n, d) and optimal tokens (B, n) of published instances."""
-    batch = sample("sphere", n=n, T=T, d=d, seed=seeds.start, trials=len(seeds))
+    batch = batch_of(n, T, d, len(seeds), seed=seeds.start)
     return batch.X, batch.Z, optimal_tokens(batch)[0]
 
 
-def gaussian(n: int, T: int, d: int, B: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
+def gaussian(n, T, d, B, seed):
     """Return a batch of Gaussian tokens with token 0 selected."""
     generator = torch.Generator().manual_seed(seed)
     X = torch.randn(B, n, T, d, generator=generator, dtype=torch.float64)

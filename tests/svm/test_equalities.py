@@ -11,9 +11,7 @@ from attnsvm.svm.certificate import certify
 from attnsvm.svm.solution import Candidate
 from attnsvm.verify import verify
 from tests.kkt import assert_infeasible
-from tests.svm.instances import stored_svms
-
-both_norms = pytest.mark.parametrize("name", ["frobenius", "nuclear"])
+from tests.svm.instances import both_norms, stored_svms
 
 
 def least(first, second, right, name="frobenius"):

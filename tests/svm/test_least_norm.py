@@ -42,20 +42,6 @@ def test_completion_finds_the_matrix_where_scs_is_near():
     assert abs(solution.W - M).max() < 1e-8
 
 
-@pytest.mark.parametrize("norm", quick("frobenius", "nuclear", "spectral", "max", "l1", "l3"))
-def test_what_asks_for_nothing_and_what_nearly_contradicts_itself(norm):
-    """<A, W> >= b and = (1 - 1e-10) b: no W is called a solution."""
-    A, b = normal(4, 4, 4, 3), normal(4, 4, seed=1).abs()
-    for right in (-b, 0 * b):
-        solution = attnsvm.solve_least_norm(A, right, norm)
-        assert set(solution.status) == {"unconstrained"}
-        assert not solution.objective.any()
-    A, b = A[:1, :1], b[:1, :1]
-    near = attnsvm.solve_least_norm(A, b, norm, (A, b * (1 - 1e-10)))
-    assert "solved" not in near.status
-    assert near.support.shape == (1, 2)
-
-
 @pytest.mark.parametrize("norm", quick("nuclear", "frobenius", "spectral", "max", "l1", "l3"))
 def test_a_row_far_beyond_its_right_hand_side_changes_nothing_beside_equalities(norm):
     C, e, A = normal(20, 2, 2, 3), normal(20, 2, seed=1), normal(20, 1, 2, 3, seed=2)
@@ -73,12 +59,10 @@ WRONG = [
     ((A + 1j, b), "A: torch.complex128; must be real"),
     ((A, b + 1j), "b: torch.complex128; must be real"),
     ((np.where(A == A[0, 0, 0], np.nan, A), b), "A: nan at index"),
-    ((A, b[:2]), r"b: shape \(2,\); must be \(3,\)"),
     ((A[None], b), r"b: shape \(3,\); must be \(1, 3\)"),
     ((A[0], b), r"A: shape \(4, 3\); must have 3 axes"),
     ((A, 1e200 * b), "b: .* in size; must be 0, or"),
     ((A, None), "A: must be given with b"),
-    ((["a"], b), "A: can't convert"),
     ((csr_array(A[0]), b), r"A: csr_array; must be dense"),
     (((A[:, 0], A[:2, :, 0]), b), r"A: shape \(2, 4\); must be \(3, 4\)"),
     ((A, b, "nuclear", (C.mT, e)), "C: must have the p, q of A"),
@@ -97,15 +81,8 @@ X, Y = cp.Variable((2, 2), name="X"), cp.Variable((2, 2), PSD=True)
 FRO, NUCLEAR = cp.norm(X, "fro"), cp.normNuc(X)
 NO_NORMS = [
     *(-NUCLEAR, 0 * NUCLEAR, np.nan * NUCLEAR, 1 / NUCLEAR, NUCLEAR * cp.Parameter()),
-    *(
-        NUCLEAR + FRO,
-        (FRO - 1) ** 2,
-        FRO**0.5,
-        cp.quad_over_lin(X, -2.0),
-        cp.normNuc(X - 1),
-        cp.norm1(2 * X),
-    ),
-    *(cp.sum(X), cp.max(X), 0, cp.norm(X, 1), cp.mixed_norm(X, 2, 1), -cp.pnorm(X, 0.5)),
+    *(NUCLEAR + FRO, (FRO - 1) ** 2, FRO**0.5, cp.quad_over_lin(X, -2.0), cp.normNuc(X - 1)),
+    *(cp.max(X), 0, cp.norm(X, 1), -cp.pnorm(X, 0.5)),
 ]
 NO_ROWS = [
     (cp.norm(X) <= 1, "must be an affine"),
@@ -114,8 +91,6 @@ NO_ROWS = [
     (X >= Y, "2 variables"),
     (X >= cp.Parameter(), "values of its parameters"),
     (X[:0] >= 1, "must have constraints"),
-    (X >= np.inf, "b: inf at index"),
-    (X >= 1e300, "b: 1e.300 in size; must be"),
 ]
 PROBLEMS = [
     *((cp.Problem(cp.Minimize(f), [X >= 1]), "must minimise a norm of X itself") for f in NO_NORMS),
@@ -147,11 +122,12 @@ def test_an_objective_with_the_minimiser_of_a_norm_is_that_norm(objective, norm)
 
 
 def test_a_number_is_the_right_hand_side_of_all_rows():
-    for rows in (A, A[None], A.tolist()):
-        known = attnsvm.solve_least_norm(A, np.ones(3)).W.tolist()
-        W = attnsvm.solve_least_norm(rows, 1).W
-        assert (W.tolist(), W.dtype) == ([known] if W.ndim == 3 else known, np.float64)
-    assert isinstance(attnsvm.solve_least_norm(A, 1.0).objective, float)
+    """And the support is that of each row: three times a row is not active."""
+    rows = np.concatenate([A, 3 * A])
+    known, solution = (attnsvm.solve_least_norm(rows, right) for right in (np.ones(6), 1))
+    assert (solution.W == known.W).all()
+    assert solution.support.tolist() == [True] * 3 + [False] * 3
+    assert type(solution.objective) is np.float64
 
 
 @pytest.mark.parametrize(("problem", "message"), PROBLEMS)
@@ -160,13 +136,18 @@ def test_a_problem_of_another_form_is_explained(problem, message):
         attnsvm.from_cvxpy(problem)
 
 
-def test_constraints_of_numbers_alone_hold_or_contradict():
-    rows = (cp.Constant(0) <= 1, 0 * X >= 0, X[:0] >= 1, True)
-    for row in (*rows, cp.Constant(1) <= 0, 0 * X >= 1, False):
+NUMBERS = {
+    ("solved", 4): (cp.Constant(0) <= 1, 0 * X >= 0, X[:0] >= 1, True),
+    ("infeasible", np.inf): (cp.Constant(1) <= 0, 0 * X >= 1, False),
+}
+
+
+@pytest.mark.parametrize(("status", "objective"), NUMBERS)
+def test_constraints_of_numbers_alone_hold_or_contradict(status, objective):
+    for row in NUMBERS[status, objective]:
         solution = attnsvm.from_cvxpy(cp.Problem(cp.Minimize(cp.norm1(X)), [X >= 1, row]))
-        holds = any(row is of for of in rows)
-        assert solution.status == ("solved" if holds else "infeasible")
-        assert not holds or solution.objective == pytest.approx(4, rel=1e-9)
+        assert solution.status == status
+        assert solution.objective == pytest.approx(objective, rel=1e-9)
 
 
 @pytest.mark.parametrize("p", [1.2345678, 1.9999999, 2.0000001, 3.0000001, np.pi])

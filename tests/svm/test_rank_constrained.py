@@ -1,5 +1,6 @@
 from itertools import product
 
+import numpy as np
 import pytest
 import torch
 from torch.nn.functional import pad
@@ -56,14 +57,11 @@ def test_a_sign_pattern_that_no_rank_one_matrix_has():
 
 @pytest.mark.parametrize("m", [1, 3])
 def test_an_instance_does_not_depend_on_its_batch(m):
-    """Results are of the kind and shape of the input."""
     instances = spheres(6, 5, 6, range(5))
     whole = solve_rank_constrained(*instances, m)
     for k in (0, 4):
-        item = solve_rank_constrained(*(x[k].numpy() for x in instances), m)
-        assert item.certificate.multipliers.shape == (24,)
-        assert torch.equal(torch.from_numpy(item.W).nan_to_num(), whole.W[k].nan_to_num())
-        assert (item.objective, item.status) == (whole.objective[k], whole.statuses[k])
+        alone = solve_rank_constrained(*(x[k].numpy() for x in instances), m)
+        np.testing.assert_array_equal(alone.W, whole.W[k])
 
 
 @pytest.mark.parametrize("m", [0, 5, -1, 2.5, True, "2", None])

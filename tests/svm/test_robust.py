@@ -12,10 +12,10 @@ from attnsvm.svm import multi_token, single_token, solve, solve_gen_svm, solve_s
 from attnsvm.svm.certificate import certify, check_ray
 from attnsvm.svm.solution import Candidate
 from attnsvm.svm.solve import method_of
+from tests.kkt import assert_near
 from tests.quick import quick_rows
-from tests.svm.instances import gaussian
+from tests.svm.instances import both_norms, gaussian
 
-both_norms = pytest.mark.parametrize("name", ["frobenius", "nuclear"])
 NUMBERS = ("W", "objective", "lower_bound", "duality_gap", "sigma", "kappa", "min_margin")
 
 
@@ -41,11 +41,7 @@ def test_underflow_is_no_ray():
     problem = single_token(X * 1e-200, Z * 1e-200, selected)
     _, ratio = check_ray(problem, torch.ones_like(problem.h))
     assert (ratio < 1e12).all()
-    X[0, 0] = X[0, 0, 0]  # rows that are exactly zero
-    problem = single_token(X, Z, selected)
-    ray = problem.zero.to(problem.h)
-    assert check_ray(problem, ray)[1].isinf().all()
-    X[0, 0, 0], X[0, 0, 1:] = 0.0, 1e-200  # not zero, but 1e-320 beside others of size one
+    X[0, 0], X[0, 0, 0] = 1e-200, 0.0  # rows of 1e-320 beside others of size one
     for name in ("frobenius", "nuclear"):
         assert solve_svm(X, 1e-120 * Z, selected, norm=name).status == ("undecided",)
 
@@ -61,30 +57,20 @@ def test_a_zero_row_hides_no_other():
         assert check_ray(problem, ray)[1].item() <= 1.0 + 1e-12
 
 
-@both_norms
-@pytest.mark.parametrize("exponent", [-1000, -535, -525, 500, 1000])
-def test_the_bracket_is_independent_of_the_scale_of_its_candidate(name, exponent):
+def test_the_bracket_is_independent_of_the_scale_of_its_candidate():
     problem = single_token(*gaussian(3, 4, 4, 3, seed=1))
-    solution = solve(problem, name, 4)
-    unit = 2.0**exponent
-    nothing = torch.full_like(problem.h, torch.nan)
-    candidate = Candidate(solution.W * unit, solution.certificate.multipliers * unit, nothing)
-    proof = certify(problem, candidate, name, 1e-9, 1e-6).certificate
-    torch.testing.assert_close(proof.upper, solution.objective, rtol=1e-14, atol=0)
-    torch.testing.assert_close(proof.lower, solution.lower_bound, rtol=1e-14, atol=0)
+    solution = solve(problem, "frobenius", 4)
+    W, a = solution.W, solution.certificate.multipliers
+    for unit in (2.0**-1000, 2.0**-535, 2.0**-525, 2.0**500, 2.0**1000):
+        candidate = Candidate(unit * W, unit * a, torch.nan * a)
+        proof = certify(problem, candidate, "frobenius", 1e-9, 1e-6).certificate
+        assert_near(proof.upper, solution.objective, rtol=1e-14)
+        assert_near(proof.lower, solution.lower_bound, rtol=1e-14)
 
 
-ERRORS = [
-    np.linalg.LinAlgError("SVD did not converge"),
-    torch.linalg.LinAlgError("eigh failed"),
-    ValueError("array must not contain infs or NaNs"),
-    FloatingPointError("overflow"),
-    RuntimeWarning("overflow encountered in multiply"),
-]
-
-
+ERRORS = [np.linalg.LinAlgError, torch.linalg.LinAlgError, FloatingPointError, RuntimeWarning]
 OTHERS = ["spectral", "max", "l1", "l1.75", "l3", "schatten1.5", "schatten3"]
-BREAKS = product(("frobenius", "nuclear"), (None, *ERRORS))
+BREAKS = product(("frobenius", "nuclear"), (None, ValueError, *ERRORS))
 
 
 @pytest.mark.processors
@@ -113,11 +99,9 @@ def test_an_instance_that_breaks_leaves_the_bits_of_the_others(name, error, monk
     assert [solution.status[b] for b in good] == ["solved"] * 4
     assert solution.status[2] == ("infeasible" if error is None else "undecided")
     assert solution.status[4] == "undecided"
-    digits = {"rtol": 0.0, "atol": 1e-12} if name in OTHERS else {"rtol": 0.0, "atol": 0.0}
     for field in NUMBERS:
-        torch.testing.assert_close(
-            getattr(solution, field)[good], getattr(without, field), **digits
-        )
+        value, known = getattr(solution, field)[good], getattr(without, field)
+        assert_near(value, known, atol=1e-12 * (name in OTHERS))
 
 
 X, Z, SELECTED = (t.numpy() for t in gaussian(3, 4, 5, 2, seed=5))

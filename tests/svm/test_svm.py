@@ -1,25 +1,24 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from attnsvm import optimal_tokens, sample
+from attnsvm import optimal_tokens
 from attnsvm.svm import single_token, solve_svm
 from attnsvm.svm.reference import published_rank, solutions
 from attnsvm.verify import verify
+from tests.kkt import assert_near
 from tests.quick import quick
-from tests.svm.instances import gaussian, spheres, stored_svms
+from tests.svm.instances import batch_of, every_norm, gaussian, spheres, stored_svms
 
 REFERENCE = Path(__file__).parents[1] / "reference"
 
 
-def reference_solutions(name: str) -> Iterator[dict[str, Any]]:
+def reference_solutions(name):
     """Yield the instances of two JSON files with a bracket by an independent solver."""
     if name in ("frobenius", "nuclear"):
         for case in json.loads((REFERENCE / "svm.json").read_text()):
@@ -38,7 +37,7 @@ def test_brackets_overlap_those_of_an_independent_solver(name):
     """Also of the former norms ranks, singular values and the number of support tokens."""
     seen = set()
     for case in reference_solutions(name):
-        batch = sample("sphere", n=case["n"], T=case["T"], d=case["d"], trials=1, seed=case["seed"])
+        batch = batch_of(case["n"], case["T"], case["d"], 1, seed=case["seed"])
         assert optimal_tokens(batch)[0][0].tolist() == case["selected"]
         solution = solve_svm(batch.X[0], batch.Z[0], torch.tensor(case["selected"]), norm=name)
         seen.add(solution.statuses[0])
@@ -50,12 +49,14 @@ def test_brackets_overlap_those_of_an_independent_solver(name):
             continue
         assert solution.lower_bound <= case["upper"] * (1 + 1e-12)
         assert solution.objective >= case["lower"] * (1 - 1e-12)
+        bounds = {"frobenius": min(case["n"], case["d"]), "nuclear": solution.rank_bound}
+        assert solution.rank_bound == bounds.get(name, -1)
         if "sigma" in case:
             assert solution.objective <= case["upper"]
             assert solution.rank == case["rank"] <= solution.rank_bound
             assert solution.support.sum() == case["nsupport"]
             sigma = torch.tensor(case["sigma"], dtype=torch.float64)
-            torch.testing.assert_close(solution.sigma[: len(sigma)], sigma, rtol=0, atol=1e-3)
+            assert_near(solution.sigma[: len(sigma)], sigma, atol=1e-3)
     assert {"solved", "infeasible"} <= seen
 
 
@@ -82,12 +83,12 @@ def test_rank_bound_bounds_the_numerical_rank():
     assert (wide.rank_bound == -1).all()  # no gap is small enough for this threshold
 
 
-@pytest.mark.parametrize("norm", quick("frobenius", "nuclear", "max"))
+@every_norm
 @pytest.mark.parametrize("margins", [1e13, 1e90, (1.0, 1e-14, 1e-3), (1.0, 0.0, 1e-7)])
-def test_margins_are_proved_in_exact_arithmetic(norm, margins):
+def test_margins_are_proved_in_exact_arithmetic(name, margins):
     X, Z, selected = (x.numpy() for x in gaussian(4, 4, 6, 3, seed=7))
     margins = np.resize(margins, (3, 12)).astype(float)
-    solution = solve_svm(X, Z, selected, norm, margins=margins)
+    solution = solve_svm(X, Z, selected, name, margins=margins)
     assert solution.status == ("solved",) * 3
     assert (solution.duality_gap <= 1e-9).all()
     for record in stored_svms(solution, X, Z, selected, margins=margins):
