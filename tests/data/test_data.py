@@ -1,6 +1,5 @@
 """The sources of instances: published draws bit for bit, files, texts and images."""
 
-import os
 import re
 
 import numpy as np
@@ -16,7 +15,9 @@ from attnsvm.model import CrossAttention
 from attnsvm.selection import optimal_tokens
 from attnsvm.theory.token_graph import priority_graphs
 from attnsvm.training import train
-from tests.quick import quick
+from tests.kkt import assert_near
+from tests.quick import quick, refusals
+from tests.svm.instances import batch_of
 
 pytestmark = pytest.mark.processors
 
@@ -100,7 +101,7 @@ def test_instances_in_their_span_have_the_same_inner_products(d):
         V = torch.cat([batch.X.flatten(1, 2), batch.Z], 1)
         scores = V @ batch.head_parameters["v"][..., None]
         grams.append(torch.cat([V @ V.mT, scores], 2))
-    torch.testing.assert_close(*grams, rtol=0, atol=1e-14)
+    assert_near(*grams, atol=1e-14)
     assert inside.Y.equal(wide.Y)
     diagonal = inside.X.flatten(1, 2).diagonal(dim1=1, dim2=2)
     assert (diagonal > 0).all()
@@ -161,11 +162,8 @@ def test_held_out_samples_change_nothing_and_follow_the_others():
 
 @pytest.mark.parametrize(("T", "d"), [(3, 3), (3, 5), (1, 4)])
 def test_orthonormal_tokens(T, d):
-    for model in ("cross_attention", "sequence"):
-        batch = sample("orthonormal", n=2, T=T, d=d, trials=3, model=model)
-        gram = batch.X @ batch.X.mT
-        torch.testing.assert_close(gram, torch.eye(T).double().expand_as(gram), atol=1e-6, rtol=0)
-        assert batch.Y.eq(1).all()
+    X = batch_of(2, T, d, 3, data="orthonormal").X
+    assert_near(X @ X.mT, torch.eye(T).double().expand(3, 2, T, T), atol=1e-6)
 
 
 def test_windows_of_a_text_have_their_next_word(tmp_path):
@@ -189,122 +187,16 @@ def test_windows_of_a_text_have_their_next_word(tmp_path):
         sample("text", **size)
 
 
-REFUSED = {
-    "data=spere": r"data=spere: did you mean sphere? must be sphere | orthonormal",
-    "N=3": "N: did you mean n? must be T | d | n |",
-    "lam=0.1": "lam: must be T | d | n |",
-    "seed=-1": "seed=-1: must be a whole number >= 0",
-    "trials=0": "trials=0: must be a whole number >= 1",
-    "data=sphere_in_span head=mlp": "head=mlp: must be linear, joint or quadratic",
-    "data=planted d=2": "data.d=2: must be >= 3",
-    "data=planted head=mlp": "head=mlp: must be linear, joint or quadratic",
-    "data=token_graph model=sequence": "cross_attention, with data=token_graph",
-    "data=text n=1336": "n=1336: must be <= 1335, the windows of 8 words",
-    "data=text n=1 K=1400 d=1400": "K=1400: must be <= 1379, the different",
-    "data=text text=/dev/zero": "must be a file; must be a text file, UTF-8",
-    "data=text text=/nowhere/text": "must be a text file, UTF-8",
-    "data=classes points=rademacher margin=0 bias=true": "bias=True: must be false with points=",
-    "data=classes model=sequence": "cross_attention or linear, with data=classes",
-    "data=classes points=rademacher": "data.margin=0.5: must be 0 with points=rademacher",
-    "data=sphere model=linear": "model=linear: data must be classes | contexts, or file with X",
-    "data=contexts support=7": "data.support=7: must be <= K=6",
-    "data=contexts contexts=30": "data.contexts=30: must be <= n=24",
-    "data=digits negative=3": "data.negative=3: must be different",
-    "data=digits n=10000": "data.n=10000: must be <= 357",
-    "data=digits model=sequence": "one label per image",
-}
-
-
-@pytest.mark.parametrize("typed", REFUSED)
-def test_bad_options_are_named(typed):
-    with pytest.raises(ConfigError, match=re.escape(REFUSED[typed])):
+@pytest.mark.parametrize(("typed", "told"), refusals("data"))
+def test_bad_options_are_named(typed, told):
+    with pytest.raises(ConfigError, match=re.escape(told)):
         sample(**OmegaConf.from_dotlist(typed.split()))
-
-
-MASK = np.ones((5, 2, 3))
-ARRAYS = {name: getattr(sample(n=2, T=3, d=4, trials=5, seed=2), name).numpy() for name in "XZY"}
-
-
-@pytest.fixture
-def of_file(tmp_path):
-    """Return the instances of a file with `ARRAYS`, of which some are changed; not if None."""
-
-    def of_file(changed=(), **options):
-        arrays = (ARRAYS | dict(changed)).items()
-        np.savez(tmp_path / "X.npz", **{name: V for name, V in arrays if V is not None})
-        return sample("file", path=str(tmp_path / "X.npz"), **options)
-
-    return of_file
-
-
-def test_file_holds_the_instances(of_file):
-    mask, v = np.ones((5, 2, 3), dtype=bool), np.ones((5, 4))
-    mask[0, 0, 1] = False
-    batch = of_file({"mask": mask, "v": v}, trials=3, seed=8)
-    for name, array in (ARRAYS | {"mask": mask}).items():
-        np.testing.assert_array_equal(getattr(batch, name), array[:3])
-    np.testing.assert_array_equal(batch.head_parameters["v"], v[:3])
-    assert batch.seeds.tolist() == [8, 9, 10]
-
-
-def test_file_parameters_of_one_instance_are_drawn_and_one_matrix_is_for_all(of_file):
-    batch = of_file({name: value[0] for name, value in ARRAYS.items()}, seed=8)
-    drawn = sample(**SIZE, seed=8, trials=1)
-    assert batch.X.shape == (1, 2, 3, 4)
-    assert batch.head_parameters["v"].equal(drawn.head_parameters["v"])
-    V = np.eye(4) / 2
-    batch = of_file({"V": V}, head="relu")
-    np.testing.assert_array_equal(batch.head_parameters["V"], np.broadcast_to(V, (5, 4, 4)))
-
-
-def test_file_needs_no_queries_when_tokens_ask_nor_labels_of_each_position(of_file):
-    repeated = of_file(model="sequence")
-    np.testing.assert_array_equal(repeated.Y, np.repeat(ARRAYS["Y"], 3, axis=1))
-    each = np.where(np.arange(30).reshape(5, 2, 3) % 2, 1.0, -1.0)
-    labelled = of_file({"Y": each}, model="sequence")
-    np.testing.assert_array_equal(labelled.Y, each.reshape(5, 6))
-    asked = of_file({"Z": None}, model="self_attention").Z
-    np.testing.assert_array_equal(asked, ARRAYS["X"][:, :, 0])
-
-
-NO_FILES = {
-    "Z: missing; must be in the file, which has X, Y": {"Z": None},
-    "X: missing; must be in the file, which has Y, Z": {"X": None},
-    "X: shape (5, 2); must be (B, n, T, d)": {"X": np.ones((5, 2))},
-    "X: shape (5, 2, 0, 4); must be": {"X": np.ones((5, 2, 0, 4))},
-    "X: nan at index": {"X": np.full((5, 2, 3, 4), np.nan)},
-    "X: can't convert np.ndarray of type numpy.str_": {"X": np.full((5, 2, 3, 4), "one")},
-    "not a readable .npz": {"X": np.full((5, 2, 3, 4), None)},
-    "Z: shape (5, 1, 4); must be (5, 2, 4)": {"Z": np.ones((5, 1, 4))},
-    "Y: label 0.0; must be -1 or": {"Y": np.zeros((5, 2))},
-    "unknown array Mask; must be X | Z | Y | mask | v | V": {"Mask": MASK},
-    "mask: every sample must have": {"mask": 0 * MASK},
-    "mask: has a value other than 0 and 1": {"mask": 2 * MASK},
-}
-
-
-@pytest.mark.parametrize("message", NO_FILES)
-def test_bad_files_are_named(of_file, message):
-    with pytest.raises(ConfigError, match=re.escape(message)):
-        of_file(NO_FILES[message])
-
-
-def test_missing_and_broken_files_are_named(tmp_path):
-    (tmp_path / "broken").write_bytes(b"not a zip")
-    os.mkfifo(tmp_path / "pipe")
-    for name, message in (
-        ("nowhere", "no such file; must be an .npz"),
-        ("broken", r"not a readable .npz \(.*; must be one with X, Z, Y"),
-        ("pipe", "not a regular file; must be an .npz"),
-    ):
-        with pytest.raises(ConfigError, match=f"data.path=.*{name}: {message}"):
-            sample("file", path=str(tmp_path / name))
 
 
 def test_objects_are_taken_as_they_are():
     """A source and a model of one's own beside a named head."""
     own = sample(Sphere(n=2, T=3, d=4), model=CrossAttention(), trials=5)
-    assert own.X.equal(sample("sphere", n=2, T=3, d=4, trials=5).X)
+    assert own.X.equal(batch_of(2, 3, 4, 5).X)
     with pytest.raises(ConfigError, match=r"^d: .*must be .*data \| head \| model"):
         sample(Sphere(n=2, T=3, d=4), d=4)
 
