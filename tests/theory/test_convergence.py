@@ -8,8 +8,9 @@ import torch
 import attnsvm
 from attnsvm.theory import convergence_types, direction_change
 from tests.kkt import normal
+from tests.svm.instances import batch_of
 
-BATCH = attnsvm.sample("sphere", n=2, T=3, d=20, trials=20)
+BATCH = batch_of(2, 3, 20, 20)
 BEST, WORST = BATCH.scores().argmax(-1), BATCH.scores().argmin(-1)
 
 
@@ -44,7 +45,7 @@ def test_convergence_types_of_known_selections(selected, options, kind):
 
 
 def test_an_svm_that_is_not_solved_has_no_neighbours():
-    batch = attnsvm.sample("sphere", n=10, T=5, d=6, trials=8)
+    batch = batch_of(10, 5, 6, 8)
     selected = batch.scores().argmin(-1)
     solution = attnsvm.solve_rank_constrained(batch.X, batch.Z, selected, 2)
     undecided = [status == "undecided" for status in solution.statuses]

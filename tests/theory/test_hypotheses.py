@@ -9,11 +9,11 @@ import torch
 
 import attnsvm
 from attnsvm import ProblemBatch, theory
-from attnsvm.data import sample
 from attnsvm.loss import Exponential, LinearLoss, Logistic
 from attnsvm.selection import optimal_tokens
 from attnsvm.svm import single_token, solve_svm
 from tests.quick import quick, quick_rows
+from tests.svm.instances import batch_of
 
 SHAPES = quick_rows((2, 2, 2, True), (2, 3, 3, True), (3, 2, 2, True), (6, 8, 10, False), count=3)
 
@@ -30,7 +30,7 @@ def test_unique_optimum_and_b2_of_given_scores():
     batch = of_scores([3, 1, 1], [3, 3, 1], [3, 1, 2], rounded, [3, 1, 1 + 1e-14], apart)
     assert theory.unique_optimum(batch) == [True, False, True, None, True, True]
     assert theory.assumption_b2(batch) == [True, False, False, False, None, False]
-    assert theory.assumption_b2(sample("sphere", n=3, T=2, d=4, trials=20)) == [True] * 20
+    assert theory.assumption_b2(batch_of(3, 2, 4, 20)) == [True] * 20
     mask = torch.tensor([[True, True, True], [True, False, True]])[:, None]
     masked = dataclasses.replace(batch.take(slice(2)), mask=mask)
     assert theory.unique_optimum(masked) == theory.assumption_b2(masked) == [True, True]
@@ -40,14 +40,13 @@ def test_unique_optimum_and_b2_of_given_scores():
 
 def test_overparameterized():
     for *size, meets in ((3, 4, 3, True), (3, 5, 3, False), (4, 2, 3, False), (4, 5, 4, True)):
-        batch = sample("sphere", **dict(zip("nTd", size, strict=True)), trials=2)
-        assert theory.overparameterized(batch) == [meets] * 2
+        assert theory.overparameterized(batch_of(*size, 2)) == [meets] * 2
 
 
 def test_the_optimum_is_feasible_where_its_svms_are_solved_and_then_locally_optimal():
-    batch = sample("sphere", n=4, T=3, d=2, trials=12)
-    nuclear = solve_svm(batch.X, batch.Z, optimal_tokens(batch)[0], norm="nuclear").statuses
-    expected = [str(status) == "solved" for status in nuclear]
+    batch = batch_of(4, 3, 2, 12)
+    nuclear = solve_svm(batch.X, batch.Z, optimal_tokens(batch)[0], norm="nuclear").status
+    expected = [status == "solved" for status in nuclear]
     assert theory.optimum_feasible(batch) == expected
     assert {True, False} == {*expected}
     for norm in ("frobenius", "nuclear"):
@@ -83,7 +82,7 @@ def by_hand(batch, b, every):
 @pytest.mark.parametrize(("n", "T", "d", "every"), SHAPES)
 def test_assumption_d_and_local_optima_are_those_of_every_selection_by_hand(n, T, d, every):
     """Where there are too many to list, one that leaves out one optimal token may refute it."""
-    batch = sample("sphere", n=n, T=T, d=d, trials=8)
+    batch = batch_of(n, T, d, 8)
     holds, local = zip(*(by_hand(batch, b, every) for b in range(8)), strict=True)
     assert [verdict is not False for verdict in theory.assumption_d(batch)] == [*holds]
     assert False in holds or d == 2
@@ -100,14 +99,12 @@ def test_too_many_selections_of_which_none_is_found_to_refute_it_leave_it_undeci
     Z = torch.eye(24, dtype=torch.float64)[None, :6]
     batch = ProblemBatch.of(X, Z, torch.ones(1, 6), v=torch.arange(24.0))
     assert theory.assumption_d(batch) == [None]
-    fewer = ProblemBatch.of(X[:, :3], Z[:, :3], torch.ones(1, 3), v=torch.arange(24.0))
-    assert theory.assumption_d(fewer) == [True]
 
 
 @pytest.mark.parametrize("head", quick("quadratic", "linear", "relu"))
 def test_verdicts_are_those_of_scaled_instances(head):
     """Tokens and head are scaled together, as a quadratic head needs, and queries on their own."""
-    batch, decided = sample("sphere", head=head, n=3, T=3, d=3, trials=12), []
+    batch, decided = batch_of(3, 3, 3, 12, head=head), []
     for of_tokens, of_queries in ((1, 1), (1e-6, 1), (1e6, 1), (1e6, 1e6), (1e-6, 1e-6)):
         v = {name: of_tokens * p for name, p in batch.head_parameters.items()}
         X, Z = of_tokens * batch.X, of_queries * batch.Z
@@ -126,7 +123,7 @@ def test_verdicts_are_those_of_scaled_instances(head):
 @pytest.mark.parametrize("head", ["linear", "relu", "quadratic", "mlp"])
 @pytest.mark.parametrize("loss", [Logistic(), Exponential()])
 def test_aligned_is_a_gradient_whose_step_alone_separates_the_optimal_tokens(head, loss):
-    batch = sample("sphere", head=head, n=2, T=3, d=3, trials=25)
+    batch = batch_of(2, 3, 3, 25, head=head)
     path = attnsvm.train(batch, optimizer="gd", loss=loss, steps=1, record_every=1)
     W, after = path.snapshots.unbind(1)
     moved = torch.einsum("bntd,bde,bne->bnt", batch.X, after - W, batch.Z)
@@ -139,7 +136,7 @@ def test_aligned_is_a_gradient_whose_step_alone_separates_the_optimal_tokens(hea
 
 @pytest.mark.parametrize("head", ["linear", "relu", "quadratic"])
 def test_order_preserving_against_many_mixtures(head):
-    batch = sample("sphere", head=head, n=2, T=3, d=3, trials=40)
+    batch = batch_of(2, 3, 3, 40, head=head)
     best = batch.scores().amax(-1)
     generator = torch.Generator().manual_seed(1)
     mixtures = torch.rand(3000, 3, generator=generator, dtype=torch.float64)
@@ -157,31 +154,18 @@ def test_order_preserving_against_many_mixtures(head):
 
 def test_more_selections_than_are_listed_are_refused():
     with pytest.raises(ValueError, match="262144 selections of tokens; must be at most 4096"):
-        theory.local_optima(sample("sphere", n=6, T=8, d=10, trials=2))
+        theory.local_optima(batch_of(6, 8, 10, 2))
 
 
 def test_b1_alone_does_not_lead_to_the_optimal_tokens():
-    """The counterexample of sweep=convergence_types on the site, checked in exact arithmetic."""
-    X = np.array([[[2, -3], [0, 0]], [[0, -2], [-1, 0]]])
-    Z, Y, v = np.array([[1, 0], [2, 0]]), np.array([1, -1]), np.array([-1, 0])
-    optimal, selected = np.array([[1, 0], [1, 1]])
-
-    def rows(tokens):
-        """Return (x_alpha - x_other) z^T of each sample, as vectors."""
-        apart = X[[0, 1], tokens] - X[[0, 1], 1 - tokens]
-        return np.einsum("id,ie->ide", apart, Z).reshape(2, -1)
-
-    assert ((Y[:, None] * (X @ v)).argmax(1) == optimal).all()
-    A = rows(optimal)
-    assert (A @ A.T @ np.array([36, 29])).tolist() == [4, 4]
-    A = rows(selected)
-    W = A[0]  # up to the factor 1 / 13: one active constraint
-    assert (A @ W).tolist() == [13, 16]
-    batch = ProblemBatch.of(X, Z, Y, v=v)
-    tokens = torch.from_numpy(optimal)[None]
-    assert theory.assumption_b1(single_token(batch.X, batch.Z, tokens)) == [True]
-    assert theory.assumption_d(batch) == [False]
+    """The counterexample of sweep=convergence_types on the site."""
+    X, Z = [[[2, -3], [0, 0]], [[0, -2], [-1, 0]]], [[1, 0], [2, 0]]
+    batch = ProblemBatch.of(X, Z, [1, -1], v=[-1, 0])
+    optimal = optimal_tokens(batch)[0]
     path = attnsvm.train(batch, init="zero", growth=0.05, steps=10_000)
-    assert attnsvm.select_tokens(batch, path).selected.tolist() == [selected.tolist()]
-    limit = torch.from_numpy(W).double().reshape(1, 2, 2)
-    assert 1 - float(attnsvm.correlation(path.W, limit)) < 1e-11
+    selected = attnsvm.select_tokens(batch, path).selected
+    assert (optimal.tolist(), selected.tolist()) == ([[1, 0]], [[1, 1]])
+    assert theory.assumption_b1(single_token(batch.X, batch.Z, optimal)) == [True]
+    assert theory.assumption_d(batch) == [False]
+    limit = solve_svm(batch.X, batch.Z, selected).W
+    assert attnsvm.one_minus_correlation(path.W, limit) < 1e-11

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,6 +15,7 @@ from attnsvm.config.instantiate import named
 from attnsvm.head import Joint, Linear
 from attnsvm.theory import joint, ratio_of_steps
 from tests.config.test_config import composed
+from tests.svm.instances import batch_of
 
 RUN = (
     "head=joint head.v_rate=3 data.n=3 data.T=3 data.d=4 trials=6 optimizer.steps=400 "
@@ -23,12 +23,7 @@ RUN = (
 )
 
 
-@pytest.fixture(scope="module")
-def record():
-    return experiment.run(composed(RUN))
-
-
-def least_norm(A: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def least_norm(A, b):
     """Return min ||w|| with A w >= b, and the multipliers (Lawson and Hanson 1974, chapter 23)."""
     E, f = np.vstack([A.T, b]), np.append(np.zeros(A.shape[1]), 1.0)
     u, _ = nnls(E, f)
@@ -36,24 +31,25 @@ def least_norm(A: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return -r[:-1] / r[-1], -u / r[-1]
 
 
-def law_of(A: np.ndarray, gamma: np.ndarray, r: float) -> tuple[np.ndarray, np.ndarray, float]:
+def law_of(A, gamma, r):
     """Return W, multipliers and c of the law, with gamma of each row, by its definition."""
     low = r * gamma.min() + 1e-9
     high = r * gamma.max() + 1 / np.linalg.norm(least_norm(A, np.ones(len(A)))[0]) + 1e-9
 
-    def excess(c: float) -> float:
+    def excess(c):
         return float(np.linalg.norm(least_norm(A, np.maximum(0, c - r * gamma))[0]) - 1)
 
     c = brentq(excess, low, high, xtol=1e-14)
     return *least_norm(A, np.maximum(0, c - r * gamma)), c
 
 
-def distance(W: np.ndarray, w: np.ndarray) -> float:
+def distance(W, w):
     w = w.reshape(W.shape)
     return 0.5 * np.square(W / np.linalg.norm(W) - w / np.linalg.norm(w)).sum()
 
 
-def test_the_columns_are_those_of_an_independent_computation(record):
+def test_the_columns_are_those_of_an_independent_computation():
+    record = experiment.run(composed(RUN))
     arrays = record.solutions
     for k, row in record.trials.iterrows():
         X, Z, Y, selected = (arrays[name][k] for name in ("X", "Z", "Y", "selected"))
@@ -104,22 +100,6 @@ def test_the_ratio_follows_from_the_rule_of_the_steps(name, fields, rule, ratio)
     assert ratio_of_steps(optimizer, rule, 3.0) == pytest.approx(ratio, nan_ok=True)
 
 
-@pytest.mark.parametrize("degrees", [60.0, 90.0])
-def test_growing_steps_have_the_ratio_of_a_closed_form(degrees):
-    """Two samples of equal margins and orthogonal queries: r = rate cos(angle / 2) sqrt(2)."""
-    half = math.radians(degrees / 2)
-    chosen = np.array([[math.cos(half), s * math.sin(half)] for s in (1, -1)])
-    X = np.stack([chosen, 0 * chosen], 1)
-    batch = attnsvm.ProblemBatch.of(X, np.eye(2), np.ones(2), v=np.ones(2))
-    selected = torch.zeros(1, 2, dtype=torch.int64)
-    head = joint.max_margin_head(batch, selected)
-    gamma = joint.head_margins(head)
-    assert gamma[0].tolist() == pytest.approx([math.cos(half)] * 2)
-    law = partial(joint.law, batch, selected, gamma, norm="frobenius")
-    ratio = joint.growing_ratio(head, 3.0, law)
-    assert ratio.item() == pytest.approx(3 * math.cos(half) * math.sqrt(2), rel=1e-6)
-
-
 def test_a_growing_ratio_is_its_image_to_1e_6_or_not_known(monkeypatch):
     """Image (1 + e) r at every ratio r: with e of 5e-7 it is r, with 5e-6 there is none."""
     monkeypatch.setattr(joint, "alignment", lambda solution: solution.rho)
@@ -140,13 +120,13 @@ def test_tokens_that_no_head_separates_have_no_law(tmp_path):
     typed = f"data=file data.path={tmp_path}/twins.npz head=joint optimizer.steps=50 trials=2"
     trials = experiment.run(composed(typed)).trials
     assert list(trials["law_status"]) == ["infeasible", "solved"]
-    assert list(trials["one_minus_corr_law"].isna()) == [True, False]
-    assert list(trials["gamma_least"].isna()) == [True, False]
+    for column in ("one_minus_corr_law", "gamma_least"):
+        assert list(trials[column].isna()) == [True, False]
 
 
 def test_the_head_moves_v_rate_times_as_far():
     """In one step, with the direction of one; in units of the optimizer's step."""
-    batch = attnsvm.sample("sphere", n=3, T=3, d=4, trials=2, head=Linear(train=True))
+    batch = batch_of(3, 3, 4, 2, head=Linear(train=True))
     after = []
     for head in (Linear(train=True), Joint(v_rate=10.0)):
         path = attnsvm.train(dataclasses.replace(batch, head=head), steps=1, init="zero")

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from attnsvm import sample, solve_gen_svm
+from attnsvm import solve_gen_svm
 from attnsvm.head import Quadratic
 from attnsvm.theory import finite_part_distance, optimal_mixture
+from tests.kkt import assert_near
 from tests.quick import quick
+from tests.svm.instances import batch_of
 
 
 @pytest.mark.parametrize("lam", quick(1e-3, 0.3, 30.0, 1e-6, 1e-9, 1e-14, 1e-300, count=3))
@@ -19,7 +21,7 @@ def test_it_meets_the_optimality_conditions_wherever_it_is_known(lam):
 
     Also for a lambda at which v / (2 lambda) is far away, or overflows.
     """
-    batch = sample("sphere", head=Quadratic(lam), n=1, T=4, d=3, trials=12)
+    batch = batch_of(1, 4, 3, 12, head=Quadratic(lam))
     batch = dataclasses.replace(batch, Y=torch.ones_like(batch.Y))
     mixture = optimal_mixture(batch)[:, 0]
     known = ~mixture.isnan().any(1)
@@ -34,11 +36,11 @@ def test_it_meets_the_optimality_conditions_wherever_it_is_known(lam):
 
 
 def test_linear_and_convex_heads_have_one_token():
-    batch = sample("sphere", n=3, T=4, d=6, trials=4)
+    batch = batch_of(3, 4, 6, 4)
     s = optimal_mixture(batch)
     assert (s.argmax(-1) == batch.scores().argmax(-1)).all()
     assert (s.amax(-1) == 1).all()
-    relu = sample("sphere", head="relu", n=1, T=4, d=6, trials=20)
+    relu = batch_of(1, 4, 6, 20, head="relu")
     s, positive = optimal_mixture(relu), (relu.Y > 0)[:, 0]
     assert 0 < positive.sum() < 20
     assert (s[positive].amax(-1) == 1).all()
@@ -46,31 +48,31 @@ def test_linear_and_convex_heads_have_one_token():
 
 
 def test_what_is_not_unique_or_not_known_is_nan():
-    batch = sample("orthonormal", head=Quadratic(0.5), n=2, T=4, d=8, trials=3)
+    batch = batch_of(2, 4, 8, 3, data="orthonormal", head=Quadratic(0.5))
     X = batch.X.clone()
     best = optimal_mixture(batch)[0, 0].argmax()
     X[0, 0, (best + 1) % 4] = X[0, 0, best]  # a copy of an attended token
     twice = dataclasses.replace(batch, X=X)
     unknown = optimal_mixture(twice).isnan().flatten(1).any(1)
     assert unknown.tolist() == [True, False, False]
-    assert optimal_mixture(sample("sphere", head="mlp", n=2, T=3, d=4, trials=2)).isnan().all()
-    ties = sample("planted", score_gap=0.0, n=2, T=3, d=4, trials=2)
+    assert optimal_mixture(batch_of(2, 3, 4, 2, head="mlp")).isnan().all()
+    ties = batch_of(2, 3, 4, 2, data="planted", score_gap=0.0)
     assert optimal_mixture(ties).isnan().all()
 
 
 def test_the_finite_part_is_that_of_gen_svm_whatever_else_w_has():
     """P W = W_fin for W = W_fin + C W_mm, since W_mm has equal logits at attended tokens."""
-    batch = sample("orthonormal", head=Quadratic(0.5), n=3, T=4, d=8, trials=4)
+    batch = batch_of(3, 4, 8, 4, data="orthonormal", head=Quadratic(0.5))
     s = optimal_mixture(batch)
     fin, mm = solve_gen_svm(batch.X, batch.Z, s > 0, s.log())
     apart, unit = finite_part_distance(batch, s), torch.ones(4, dtype=torch.float64)
     assert apart(fin.W + 1e3 * mm.W).max() < 1e-9
-    torch.testing.assert_close(apart(3 * fin.W), 2 * unit, rtol=1e-9, atol=0)
-    torch.testing.assert_close(apart(0 * fin.W), unit, rtol=1e-12, atol=0)
+    assert_near(apart(3 * fin.W), 2 * unit, rtol=1e-9)
+    assert_near(apart(0 * fin.W), unit, rtol=1e-12)
 
 
 def test_without_log_ratios_or_with_dependent_equations_there_is_no_finite_part():
-    batch = sample("sphere", n=2, T=3, d=4, trials=5)
+    batch = batch_of(2, 3, 4, 5)
     batch.X[4], batch.Z[4] = batch.X[4, :1].clone(), batch.Z[4, :1].clone()  # equal samples
     s = torch.tensor([[0.6, 0.4, 0.0]] * 2, dtype=torch.float64).repeat(5, 1, 1)
     s[1] = optimal_mixture(batch)[1]  # one token of a linear head

@@ -15,8 +15,9 @@ from attnsvm.experiment.svms import Work, components
 from attnsvm.head import RowScores, Vocabulary
 from attnsvm.loss import LinearLoss, Log
 from attnsvm.theory.token_graph import RiskInside, label_components
+from tests.svm.instances import batch_of
 
-BATCH = sample("token_graph", graph="cyclic", n=8, T=4, K=5, d=6, trials=40, seed=100)
+BATCH = batch_of(8, 4, 6, 40, data="token_graph", graph="cyclic", K=5, seed=100)
 
 
 def separated(batch, loss):
