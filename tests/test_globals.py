@@ -4,18 +4,14 @@ import dataclasses
 import random
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache, partial
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.nn.attention.bias import causal_lower_right
 
 import attnsvm
 from attnsvm.config import GROUPS
@@ -25,7 +21,7 @@ from tests.quick import quick
 
 
 @contextmanager
-def restored(put: Callable[[Any], Any], value: Any, before: Any) -> Iterator[None]:
+def restored(put, value, before):
     put(value)
     try:
         yield
@@ -33,11 +29,11 @@ def restored(put: Callable[[Any], Any], value: Any, before: Any) -> Iterator[Non
         put(before)
 
 
-def dtype(value: torch.dtype) -> Any:
+def dtype(value):
     return restored(torch.set_default_dtype, value, torch.float32)
 
 
-SETTINGS: dict[str, Callable[[], Any]] = {
+SETTINGS = {
     "float64": lambda: dtype(torch.float64),
     "bfloat16": lambda: dtype(torch.bfloat16),
     "meta": lambda: torch.device("meta"),
@@ -55,7 +51,7 @@ HIDDEN = ["float64", "default_device", "no_grad"]
 """Settings that others hide, where all are made."""
 
 
-def state() -> list[Any]:
+def state():
     """Return all that a call must leave as it was."""
     drawn = torch.get_rng_state().tolist(), random.getstate(), repr(np.random.get_state())  # noqa: NPY002
     modes = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
@@ -64,23 +60,20 @@ def state() -> list[Any]:
     return [drawn, modes, kinds, np.geterr()]
 
 
-TOKENS = {"trials": 2, "n": 2, "T": 3, "d": 3}
-DATA: dict[str, dict[str, Any]] = {
-    name: {"data": name, "trials": 2}
+TOKENS, FEW, LINEAR = {"trials": 2, "n": 2, "T": 3, "d": 3}, {"n": 2}, {"model": "linear"}
+FURTHER = {"digits": FEW, "text": FEW, "classes": LINEAR, "contexts": LINEAR}
+FURTHER["token_graph"] = {"head": "vocabulary"}
+DATA = {
+    name: {"data": name, "trials": 2} | FURTHER.get(name, {})
     for name in GROUPS["data"]
     if name not in ("file", "pretrained")
 }
-DATA["digits"] |= {"n": 2}
-DATA["text"] |= {"n": 2}
-DATA["token_graph"] |= {"head": "vocabulary"}
-for name in ("classes", "contexts"):
-    DATA[name] |= {"model": "linear"}
 DATA |= {head: TOKENS | {"head": head} for head in GROUPS["head"] if head != "vocabulary"}
 DATA |= {model: TOKENS | {"model": model} for model in ("self_attention", "sequence")}
 DATA["quadratic"] |= {"lam": 0.5}
 
 
-def parts(result: Any) -> list[Any]:
+def parts(result):
     """Return the tensors and numbers of a result, in order."""
     if isinstance(result, dict):
         return [part for value in result.values() for part in parts(value)]
@@ -92,16 +85,16 @@ def parts(result: Any) -> list[Any]:
     return [] if callable(result) else [result]
 
 
-def tiny(**options: Any) -> attnsvm.ProblemBatch:
+def tiny(**options):
     return attnsvm.sample(**{"n": 2, "T": 3, "d": 3, "trials": 2, "seed": 4} | options)
 
 
-def trained(optimizer: str, rule: str, **options: Any) -> Any:
+def trained(optimizer, rule, **options):
     steps = {"steps": 3} if optimizer != "regularization_path" else {"radii": [3.0]}
     return attnsvm.train(tiny(), rule, optimizer, **steps, **options)
 
 
-def compared() -> list[Any]:
+def compared():
     """Return all that follows from trained weights."""
     batch, path = tiny(), trained("normalized_gd", "w", lr=1.0)
     selection = attnsvm.select_tokens(batch, path)
@@ -113,14 +106,14 @@ def compared() -> list[Any]:
     return [*results, local_optima(batch), optimal_mixture(batch)]
 
 
-def layers() -> list[Any]:
+def layers():
     model = attnsvm.Transformer(layers=2, heads=2, values="orthogonal", mlp=3, trained="all")
     batch = tiny(model=model)
     path = attnsvm.train_layers(batch, model, steps=3)
     return [path, attnsvm.layer_problems(batch, path)]
 
 
-CASES: dict[str, Callable[[], Any]] = {
+CASES = {
     "compared": compared,
     "layers": layers,
     "entered": lambda: entered(lambda array: array),
@@ -137,7 +130,7 @@ for start in ("zero", "uniform", "small", "cone", "balanced", "aligned"):
 
 
 @cache
-def plain(case: str) -> list[Any]:
+def plain(case):
     return parts(CASES[case]())
 
 
@@ -170,18 +163,18 @@ def test_batches_of_inference_tensors_can_be_trained():
 # --- arrays ---------------------------------------------------------------------------------------
 
 
-def expanded(array: np.ndarray) -> Any:
+def expanded(array):
     padded = torch.from_numpy(np.concatenate([array, array], -1))
     return padded.unsqueeze(0).expand(2, *padded.shape)[1][..., : array.shape[-1]]
 
 
-def read_only(array: np.ndarray) -> Any:
+def read_only(array):
     array = array.copy()
     array.flags.writeable = False
     return array
 
 
-def negated(array: np.ndarray) -> Any:
+def negated(array):
     """Return a view whose bit of the sign is pending."""
     if array.dtype.kind != "f":
         return array
@@ -190,27 +183,22 @@ def negated(array: np.ndarray) -> Any:
     return view
 
 
-ARRAYS: dict[str, Callable[[np.ndarray], Any]] = {
+ARRAYS = {
     "fortran": np.asfortranarray,
     "backwards": lambda array: array[..., ::-1].copy()[..., ::-1],
     "expanded": expanded,
-    "transposed": lambda array: torch.from_numpy(array.T.copy()).permute(
-        *reversed(range(array.ndim))
-    ),
     "read_only": read_only,
     "big_endian": lambda array: array.astype(array.dtype.newbyteorder(">")),
     "lists": lambda array: array.tolist(),
     "tensors": lambda array: [torch.as_tensor(row) for row in array],
     "unmasked": np.ma.asarray,
     "frames": lambda array: pd.DataFrame(array) if array.ndim == 2 else array,
-    "parameter": lambda array: torch.nn.Parameter(
-        torch.from_numpy(array), requires_grad=array.dtype.kind == "f"
-    ),
+    "parameter": lambda array: torch.nn.Parameter(torch.from_numpy(array), array.dtype.kind == "f"),
     "negated": negated,
 }
 
 
-def entered(of: Callable[[np.ndarray], Any]) -> list[Any]:
+def entered(of):
     """Return what all public functions make of arrays."""
     batch = tiny(trials=3)
     X, Z, Y, v = (x.numpy() for x in (batch.X, batch.Z, batch.Y, batch.head_parameters["v"]))
@@ -246,7 +234,7 @@ def test_arrays_of_every_kind_are_their_numbers(kind):
 
 
 PLAIN, DENSE = np.ones((2, 3, 3)), torch.ones(2, 3, 3, dtype=torch.float64)
-NOT_PLAIN: dict[str, Callable[[], Any]] = {
+NOT_PLAIN = {
     "masked": lambda: np.ma.masked_greater(PLAIN, 0),
     "rows": lambda: [np.ma.masked_greater(row, 0) for row in PLAIN],
     "complex": lambda: PLAIN + 0j,
@@ -256,11 +244,7 @@ NOT_PLAIN: dict[str, Callable[[], Any]] = {
     "meta": lambda: DENSE.to("meta"),
     "nested": lambda: torch.nested.nested_tensor([DENSE, DENSE]),
     "quantized": lambda: torch.quantize_per_tensor(DENSE.float(), 0.1, 0, torch.qint8),
-    "masked_tensor": lambda: torch.masked.masked_tensor(DENSE, DENSE > 0),
-    "bias": lambda: causal_lower_right(2, 3),
-    "fake": lambda: FakeTensorMode().from_tensor(DENSE),
     "subclass": lambda: DENSE.as_subclass(Subclass),
-    "lazy": torch.nn.UninitializedParameter,
 }
 
 
@@ -268,7 +252,7 @@ class Subclass(Tensor):
     """Stands for any other one."""
 
 
-ENTRIES: dict[str, Callable[[Any], Any]] = {
+ENTRIES = {
     "X": lambda X: attnsvm.ProblemBatch.of(X, X, X),
     "field": lambda X: dataclasses.replace(tiny(), X=X),
     "solve_svm": lambda X: attnsvm.solve_svm(X, X, X),
@@ -288,7 +272,7 @@ def test_what_is_not_plain_numbers_is_refused(entry, kind):
     array = NOT_PLAIN[kind]()
     if not isinstance(array, Tensor) and entry in ("attention", "attn_mask", "softmax"):
         pytest.skip("takes tensors only")
-    if (entry, kind) in (("attn_mask", "bias"), ("attention", "meta"), ("softmax", "meta")):
+    if kind == "meta" and entry in ("attention", "softmax"):
         pytest.skip("has values")
     with pytest.raises(ValueError, match=r": .*must (be|have)"):
         ENTRIES[entry](array)

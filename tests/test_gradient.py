@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 from mpmath import exp, mp, mpf, sqrt
-from torch import Generator
 
 from attnsvm.data import sample
 from attnsvm.linalg import EPS as MACHINE_EPS
 from attnsvm.nn.risk import Risk
 from attnsvm.training import train
 from attnsvm.training.ending import Ending
+from tests.kkt import assert_near, normal
 from tests.quick import quick_rows
 from tests.test_loss import exact
 from tests.training.test_training import risk_of
@@ -25,8 +25,8 @@ exact_exp = np.vectorize(exp, otypes=[object])
 
 
 def exact_array(tensor):
-    """Return the first instance of a tensor as an array of exact numbers."""
-    return np.vectorize(mpf, otypes=[object])(tensor[0].numpy())
+    """Return a tensor as an array of exact numbers."""
+    return np.vectorize(mpf, otypes=[object])(tensor.numpy())
 
 
 def exact_gradient(batch, variables, loss, ridge):
@@ -35,10 +35,12 @@ def exact_gradient(batch, variables, loss, ridge):
     Exponents of mpmath have no bounds, so e^-80000 is a number like others, and
     dL/dlogit_t = s_t sum_u s_u (c_t - c_u) does not cancel.
     """
-    factors = [exact_array(V) for V in variables]
+    factors = [exact_array(V[0]) for V in variables]
     W = factors[0] if len(factors) == 1 else factors[0] @ factors[1].T
     G = 0 * W
-    for x, z, y in zip(*(exact_array(part) for part in (batch.X, batch.Z, batch.Y)), strict=True):
+    for x, z, y in zip(
+        *(exact_array(part[0]) for part in (batch.X, batch.Z, batch.Y)), strict=True
+    ):
         s = exact_softmax(x @ W @ z)
         f, slope = exact_head(batch, s @ x)
         c = x @ slope * exact(loss, y * f, derivative=True) * y / batch.n
@@ -56,7 +58,7 @@ def exact_softmax(logits):
 def exact_head(batch, o):
     """Return h(o) and its gradient."""
     name = type(batch.head).__name__
-    parameters = {name: exact_array(p) for name, p in batch.head_parameters.items()}
+    parameters = {name: exact_array(p[0]) for name, p in batch.head_parameters.items()}
     if name == "Relu":
         hidden = o @ parameters["V"]
         return np.maximum(hidden, 0).sum(), parameters["V"] @ (hidden > 0)
@@ -68,18 +70,15 @@ def relative_error(part, exact):
     """Return ||part/||part|| - exact/||exact|| ||, computed with DIGITS digits."""
     if not part.any():
         return 1.0
-    units = (V / sqrt((V * V).sum()) for V in (exact_array(part[None]), exact))
+    units = (V / sqrt((V * V).sum()) for V in (exact_array(part), exact))
     return float(sqrt((np.subtract(*units) ** 2).sum()))
 
 
 def weights(risk, size):
     """Return random variables with norms whose product is `size`."""
-    draws = (
-        torch.randn(1, *shape, generator=Generator().manual_seed(i), dtype=torch.float64)
-        for i, shape in enumerate(risk.rule.shapes(risk.batch.d))
-    )
-    count = len(risk.rule.NAMES)
-    return tuple(size ** (1 / count) * V / V.norm() for V in draws)
+    shapes = risk.rule.shapes(risk.batch.d)
+    draws = (normal(1, *shape, seed=i) for i, shape in enumerate(shapes))
+    return tuple(size ** (1 / len(shapes)) * V / V.norm() for V in draws)
 
 
 def errors(risk, variables, ridge, how):
@@ -174,7 +173,7 @@ def test_the_step_is_exact(change, head, loss, size, ridge, parameterization, m)
         pair = (stepped(risk, variables, compiled) for compiled in (True, False))
         for kernel, loop in zip(*pair, strict=True):
             assert abs(kernel.norm() - 1) < 1e-8
-            torch.testing.assert_close(kernel, loop, rtol=0, atol=1e-12 * size)
+            assert_near(kernel, loop, atol=1e-12 * size)
 
 
 @pytest.mark.full

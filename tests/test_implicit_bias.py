@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from attnsvm import margin_gap
-from attnsvm.data import sample
 from attnsvm.linalg import one_minus_correlation
 from attnsvm.selection import select_tokens
 from attnsvm.svm import solve_svm
 from attnsvm.training import train
+from tests.svm.instances import batch_of
 
 pytestmark = pytest.mark.full
 
@@ -22,7 +22,7 @@ LATE = 200
 
 @pytest.fixture(scope="module")
 def batch():
-    return sample("sphere", n=3, T=4, d=5, trials=8)
+    return batch_of(3, 4, 5, 8)
 
 
 GROWING = {"lr": 1.0, "growth": 0.01, "schedule": "geometric"}

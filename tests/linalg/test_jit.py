@@ -103,18 +103,10 @@ print(double(21), sum(double.stats.cache_misses.values()))
 """
 
 
-def started(folder, *arguments):
-    """Start a process that doubles a number, as soon as so many are ready."""
-    (folder / "double.py").write_text(PROCESS)
-    return subprocess.Popen(
-        [sys.executable, "double.py", *arguments],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
 @pytest.mark.full
 def test_of_two_processes_one_compiles_and_the_other_waits(tmp_path):
-    both = [started(tmp_path, name, "2") for name in ("ready1", "ready2")]
+    (tmp_path / "double.py").write_text(PROCESS)
+    options = {"cwd": tmp_path, "stdout": subprocess.PIPE, "text": True}
+    commands = [[sys.executable, "double.py", name, "2"] for name in ("ready1", "ready2")]
+    both = [subprocess.Popen(command, **options) for command in commands]
     assert sorted(process.communicate()[0] for process in both) == ["42 0\n", "42 1\n"]

@@ -1,4 +1,7 @@
-"""Functions of lanes against the C library."""
+"""Functions of lanes against the C library, and products of small matrices of lanes.
+
+The loops of training prove all else of them.
+"""
 
 import math
 
@@ -8,6 +11,7 @@ from numba import njit
 
 from attnsvm.linalg.simd.arithmetic import LANES, exp, expm1, log1p, logarithm
 from attnsvm.linalg.simd.array import LaneArray
+from attnsvm.linalg.simd.matmul import inner, matmul, matmul_inline
 
 EDGES = [0.0, 1e-300, 1e-17, 1e-8, 0.25, 0.499999, 0.5, 0.500001, 1.0, 36.0, 700.0]
 
@@ -48,3 +52,21 @@ def test_functions_are_those_of_the_c_library():
     assert ends[2:5, 1].tolist() == [-1.0, pytest.approx(math.expm1(-1)), 0.0]
     assert ends[3:5, 2].tolist() == [-math.inf, 0.0]
     np.testing.assert_array_equal(ends[2:, 3], [math.nan, math.nan, -math.inf, math.inf, math.nan])
+
+
+@njit
+def products(C, A, B, out):
+    matmul(C, A, B)
+    matmul_inline(out, A, B)
+    C[0, 0] += inner(A[0], B.T[0]) - out[0, 0]
+
+
+@pytest.mark.parametrize("rows", [1, 3, 8, 11])
+@pytest.mark.parametrize(("columns", "count"), [(1, 1), (2, 7), (3, 2), (5, 7)])
+def test_products_of_integers_are_exact(rows, columns, count):
+    draw = np.random.default_rng(rows + 100 * columns).integers
+    A, B = (draw(-1000, 1000, (*shape, 8)) for shape in ((rows, count), (count, columns)))
+    C, out = (LaneArray(np.full((rows, columns, 8), np.nan)) for _ in range(2))
+    products(C, LaneArray(A.astype(float)), LaneArray(B.astype(float)), out)
+    for product in (C, out):
+        np.testing.assert_array_equal(product.array, np.einsum("ikl,kjl->ijl", A, B))
