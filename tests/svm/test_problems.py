@@ -155,14 +155,15 @@ def offsets(norm, n, T, r):
     return [next(pair)], [*pair]
 
 
-FURTHER = ["spectral+max", "schatten1.99999"]
-FURTHER += [f"l{p}" for p in ("5", "1.2345678", "1.001", "2.000000001", "3.141592653589793", "100")]
+FURTHER = ["spectral+max", "l5", "schatten1.99999"]
+EXACT_P = [f"l{p}" for p in ("1.2345678", "1.001", "2.000000001", "3.141592653589793", "100")]
 ENTRYWISE = ["max", "l1", "l1.75", "l3", "l5"]
 EDGES = [JACOBI, JACOBI + 1, MANY - 1, MANY, WIDE - 1, WIDE]
 """Dimensions on both sides of where another method is used."""
 
 ROWS = [
     (9, of_spheres, [*NORMS, *FURTHER], [(4, 4, 6)]),
+    (5, of_spheres, EXACT_P, [(2, 3, 4, 2)]),
     (1, of_spheres, NORMS, [(5, 5, 3), (2, 9, 2)]),
     (1, of_spheres, ENTRYWISE, [(2, 3, WIDE, 1), (1, 2, WIDE, 2)]),
     (2, of_spheres, ["frobenius", "nuclear"], [(3, 4, WIDE), (2, 9, 400), (1, 2, 300)]),
