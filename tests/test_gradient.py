@@ -25,8 +25,8 @@ exact_exp = np.vectorize(exp, otypes=[object])
 
 
 def exact_array(tensor):
-    """Return a tensor as an array of exact numbers."""
-    return np.vectorize(mpf, otypes=[object])(tensor.numpy())
+    """Return the first instance of a tensor as an array of exact numbers."""
+    return np.vectorize(mpf, otypes=[object])(tensor[0].numpy())
 
 
 def exact_gradient(batch, variables, loss, ridge):
@@ -35,12 +35,10 @@ def exact_gradient(batch, variables, loss, ridge):
     Exponents of mpmath have no bounds, so e^-80000 is a number like others, and
     dL/dlogit_t = s_t sum_u s_u (c_t - c_u) does not cancel.
     """
-    factors = [exact_array(V[0]) for V in variables]
+    factors = [exact_array(V) for V in variables]
     W = factors[0] if len(factors) == 1 else factors[0] @ factors[1].T
     G = 0 * W
-    for x, z, y in zip(
-        *(exact_array(part[0]) for part in (batch.X, batch.Z, batch.Y)), strict=True
-    ):
+    for x, z, y in zip(*(exact_array(part) for part in (batch.X, batch.Z, batch.Y)), strict=True):
         s = exact_softmax(x @ W @ z)
         f, slope = exact_head(batch, s @ x)
         c = x @ slope * exact(loss, y * f, derivative=True) * y / batch.n
@@ -58,7 +56,7 @@ def exact_softmax(logits):
 def exact_head(batch, o):
     """Return h(o) and its gradient."""
     name = type(batch.head).__name__
-    parameters = {name: exact_array(p[0]) for name, p in batch.head_parameters.items()}
+    parameters = {name: exact_array(p) for name, p in batch.head_parameters.items()}
     if name == "Relu":
         hidden = o @ parameters["V"]
         return np.maximum(hidden, 0).sum(), parameters["V"] @ (hidden > 0)
@@ -70,7 +68,7 @@ def relative_error(part, exact):
     """Return ||part/||part|| - exact/||exact|| ||, computed with DIGITS digits."""
     if not part.any():
         return 1.0
-    units = (V / sqrt((V * V).sum()) for V in (exact_array(part), exact))
+    units = (V / sqrt((V * V).sum()) for V in (exact_array(part[None]), exact))
     return float(sqrt((np.subtract(*units) ** 2).sum()))
 
 

@@ -39,8 +39,10 @@ def error_of(function, *tensors):
     *inputs, r = (x.detach().requires_grad_() for x in tensors)
     gradients = grad(function(*inputs, scale=1.0), inputs, r)
     with mp.workdps(40):
-        expected = exact_gradients(*(exact_array(x.detach().double()) for x in tensors))
-        pairs = [(exact_array(x.double()) - y, y) for x, y in zip(gradients, expected, strict=True)]
+        expected = exact_gradients(*(exact_array(x[None].detach().double()) for x in tensors))
+        pairs = [
+            (exact_array(x[None].double()) - y, y) for x, y in zip(gradients, expected, strict=True)
+        ]
         return max(float(sqrt((x * x).sum() / (y * y).sum())) for x, y in pairs)
 
 
