@@ -22,7 +22,7 @@ SCRIPTS = [Path(__file__).with_name(name).read_text() for name in ("sort_tables.
 def browse(page, profile):
     assert CHROMIUM is not None
     options = [*OPTIONS, *(f"--disable-{part}" for part in OFF), f"--user-data-dir={profile}"]
-    command = [CHROMIUM, *options, "--dump-dom", page.as_uri()]
+    command = [CHROMIUM, *options, "--virtual-time-budget=9000", "--dump-dom", page.as_uri()]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
 
 
