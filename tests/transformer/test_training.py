@@ -58,6 +58,18 @@ def test_compiled_steps_are_those_of_the_torch_loop(network):
     torch.testing.assert_close(ours.risk, torch_loop.risk, rtol=0, atol=1e-9)
 
 
+def test_snapshots_with_one_entry_per_matrix_are_those_of_their_step():
+    """Steps are taken ahead of what is recorded: an array of one entry is copied, too."""
+    model = Transformer(layers=1, trained="all", readout="every")
+    batch = batch_for(model, d=1, trials=8)
+    ours, torch_loop = (
+        train_layers(batch, model, steps=60, lr=0.1, record_every=1, compiled=how)
+        for how in (True, False)
+    )
+    torch.testing.assert_close(ours.snapshots, torch_loop.snapshots, rtol=0, atol=1e-9)
+    torch.testing.assert_close(ours.risk, torch_loop.risk, rtol=0, atol=1e-9)
+
+
 @pytest.mark.parametrize(
     ("options", "one_layer"),
     [

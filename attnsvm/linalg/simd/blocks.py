@@ -55,11 +55,11 @@ def blocks_of(tensor: Tensor) -> LaneArray:
 
 
 def of_blocks(blocks: LaneArray, B: int) -> Tensor:
-    """Return the tensor (B, ...) of an array of blocks.
+    """Return a copy of an array of blocks as a tensor (B, ...).
 
     It is contiguous, also for a single block: the last bits of a sum depend on that.
     """
     lanes = torch.from_numpy(blocks.array)
     count, *shape, _ = lanes.shape
-    flat = lanes.reshape(count, prod(shape), LANES).mT.contiguous()
+    flat = lanes.reshape(count, prod(shape), LANES).mT.clone(memory_format=torch.contiguous_format)
     return flat.view(count * LANES, *shape)[:B]
