@@ -30,15 +30,19 @@ class Elimination(NamedTuple):
         return G
 
 
-def eliminate(E: Array, e: Array) -> Elimination:
-    """Return the elimination of E w = e; the rows should have comparable norms."""
+def eliminate(E: Array, e: Array, dependent: float = DEPENDENT) -> Elimination:
+    """Return the elimination of E w = e; the rows should have comparable norms.
+
+    Rows are dropped whose part that is orthogonal to the others is smaller, relative to the largest
+    row, than `dependent`.
+    """
     if not E.shape[0]:
         return Elimination(np.zeros(0, np.int64), np.zeros((E.shape[1], 0)), np.zeros(E.shape[1]))
     from scipy.linalg import qr, solve_triangular  # its import is slow, and few instances need it
 
     _, R, order = qr(E.T, mode="economic", pivoting=True)
     diagonal = np.abs(np.diag(R))
-    rank = int((diagonal > DEPENDENT * max(diagonal[0], 1e-300)).sum())
+    rank = int((diagonal > dependent * max(diagonal[0], 1e-300)).sum())
     independent = np.sort(order[:rank]).astype(np.int64)
     basis, R = np.linalg.qr(E[independent].T)
     origin = basis @ solve_triangular(R, e[independent], trans="T")
@@ -57,7 +61,7 @@ def contradiction(E: Array, e: Array, origin: Array) -> Array | None:
     return np.asarray(b / np.linalg.norm(b))
 
 
-def independent_equalities(problem: SvmProblem) -> Tensor:
+def independent_equalities(problem: SvmProblem, dependent: float = DEPENDENT) -> Tensor:
     """Return which equality rows to keep so that they are independent, (B, N) bool.
 
     All of them, if the Cholesky factor of their Gram matrix has no small pivot.
@@ -72,7 +76,7 @@ def independent_equalities(problem: SvmProblem) -> Tensor:
         rows = problem.equality[b].nonzero()[:, 0]
         E = problem.D[b, rows, :, None] * problem.queries[b, rows, None, :]
         E = E.flatten(1) / E.flatten(1).norm(dim=1, keepdim=True).clamp(min=1e-300)
-        kept = eliminate(E.cpu().numpy(), np.zeros(len(rows))).independent
+        kept = eliminate(E.cpu().numpy(), np.zeros(len(rows)), dependent).independent
         keep[b] = False
         keep[b, rows[torch.from_numpy(kept).to(rows.device)]] = True
     return keep
@@ -85,7 +89,7 @@ def _gram(problem: SvmProblem, keep: Tensor) -> Tensor:
     return (D @ D.mT) * (Q @ Q.mT) + torch.diag_embed((~keep).to(D))
 
 
-def restoring(problem: SvmProblem) -> Callable[[Tensor], Tensor]:
+def restoring(problem: SvmProblem, dependent: float = DEPENDENT) -> Callable[[Tensor], Tensor]:
     """Return the map of W to the nearest point where the equalities hold.
 
     W + E^T c with E E^T c = e - E W, twice to reduce rounding; E E^T = (D D^T) o (Z Z^T) is
@@ -93,7 +97,7 @@ def restoring(problem: SvmProblem) -> Callable[[Tensor], Tensor]:
     """
     if not problem.equality.any():
         return lambda W: W
-    keep = independent_equalities(problem)
+    keep = independent_equalities(problem, dependent)
     unit = problem.scale
     L = torch.linalg.cholesky(_gram(problem, keep))
 

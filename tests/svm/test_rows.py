@@ -103,3 +103,23 @@ def test_the_least_margin_is_that_of_w_also_where_the_gap_is_below_rounding(name
     feasible = solution.objective.isfinite()
     assert feasible.sum() > 50
     torch.testing.assert_close(solution.min_margin[feasible], least[feasible])
+
+
+@pytest.mark.parametrize("name", ["frobenius", *quick("nuclear", "spectral", "schatten3")])
+@pytest.mark.parametrize("apart", [1e-8, 1e-10, 1e-12])
+def test_tokens_that_nearly_coincide(name, apart):
+    """Of rows b that are nearly parallel one is held: norm(W) = 1 / (||d - (d.b) b|| ||z||)."""
+    b, u, z = (normal(20, 1, 3, seed=k) for k in range(3))
+    b = b / b.norm(dim=2, keepdim=True)
+    across = u - (u * b).sum(2, keepdim=True) * b
+    X, mask = torch.zeros(20, 2, 4, 3).double(), torch.ones(20, 2, 4).bool()
+    X[:, 0, 1:], X[:, 1, 1:] = b - across, -b + apart * normal(20, 3, 3, seed=3)
+    mask[:, 0, 2:] = False
+    solution = solve_svm(
+        *(X, z.expand(20, 2, 3), torch.zeros(20, 2).long(), name, mask),
+        offsets=torch.tensor([[0.0, 1.0]]).double().expand(20, 2),
+        ratio=torch.full((20,), math.inf).double(),
+    )
+    assert solution.status == ("solved",) * 20
+    exact = 1 / (across.norm(dim=2) * z.norm(dim=2))[:, 0]
+    torch.testing.assert_close(solution.objective, exact, rtol=1e-9 + 50 * apart, atol=0)

@@ -40,7 +40,7 @@ from attnsvm.svm.problem import (
     power_of_two,
 )
 from attnsvm.svm.solution import Candidate, Method
-from attnsvm.svm.tolerances import CONVERGED_GAP, CONVERGED_GAP_LARGE, RAY_RATIO
+from attnsvm.svm.tolerances import CONVERGED_GAP, CONVERGED_GAP_LARGE, RAY_RATIO, VIOLATED
 
 
 def solve(
@@ -99,7 +99,7 @@ def _followed(
         cone = stage.cone(rows)
         W, a = follow(cone, cone.start(W, a), gap)
     W, a = W * size, a[..., 0]
-    return restoring(_held(problem, W, a))(W), a
+    return _restored(problem, W, a), a
 
 
 def rows_of(problem: SvmProblem) -> Rows:
@@ -120,14 +120,50 @@ def rows_of(problem: SvmProblem) -> Rows:
     return FactoredRows(D=problem.D, Z=Z, sample=sample, **columns)
 
 
+APART = 1e-6
+"""Active rows nearer to the span of others, as a sine, are not held."""
+
+
+def _restored(problem: SvmProblem, W: Tensor, a: Tensor) -> Tensor:
+    """Return the W nearby where equalities, and active rows that do not scale W, hold.
+
+    Of rows that are nearly parallel, some are left out: all together would move W far. Where these
+    are then missed by more than before, only the equalities hold.
+    """
+    held, restored = _held(problem, W, a), restoring(problem)(W)
+    if held is problem:
+        return restored
+    V = restoring(held, APART)(W)
+    near = _missed(problem, V) <= _missed(problem, restored).clamp(min=VIOLATED)
+    return torch.where(near[:, None, None], V, restored)
+
+
+def _missed(problem: SvmProblem, W: Tensor) -> Tensor:
+    """Return by how much W misses a row that does not scale it, (B,).
+
+    Relative to ||d_k|| ||z_k|| ||W||_F.
+    """
+    missed = problem.h - problem.margins(W)
+    missed = torch.where(problem.equality, missed.abs(), missed) / problem.scale
+    rows = problem.equality | _without_scale(problem)
+    return torch.where(rows, missed, 0.0).amax(dim=1) / frobenius(W)
+
+
+def _without_scale(problem: SvmProblem) -> Tensor:
+    """Return the inequalities that do not scale W, (B, N): of small right-hand sides, or all.
+
+    All where problems are not homogeneous.
+    """
+    return problem.inequality & (problem.small_rhs | ~problem.homogeneous[:, None])
+
+
 def _held(problem: SvmProblem, W: Tensor, a: Tensor) -> SvmProblem:
     """Return the problem with equalities for active rows that do not scale W.
 
-    These are rows of small right-hand sides, and all where problems are not homogeneous. The slack
-    of an active row is less than the square of its multiplier, both relative: of two sides of a
-    narrow slab both would have a larger multiplier than slack.
+    The slack of an active row is less than the square of its multiplier, both relative: of two
+    sides of a narrow slab both would have a larger multiplier than slack.
     """
-    rows = problem.inequality & (problem.small_rhs | ~problem.homogeneous[:, None])
+    rows = _without_scale(problem)
     if not rows.any():
         return problem
     weight = a * problem.scale
@@ -186,7 +222,7 @@ def others(
         (program,) = reference.solutions(problem, norm, **options)
         W, a = (torch.from_numpy(x)[None] for x in (program.W, program.multipliers))
         if W.isfinite().all():
-            yield restoring(_held(problem, W, a))(W), a
+            yield _restored(problem, W, a), a
             if norm.path():
                 yield from _near_face(problem, W, a, norm)
 
