@@ -136,7 +136,9 @@ class SvmSolution(Summarized, Verdict[ArrayT]):
     rank : (B,) int64
         Singular values above rank_tolerance * sigma_1; -1 where undecided: the gap exceeds 1e-8,
         or a singular value is above a tenth of this threshold and within 1e-5 sigma_1 of it, or
-        a nuclear rank_bound counts some that are small, but not zero. `sigma` shows the gap.
+        a nuclear rank_bound counts some that are small, but not zero. `sigma` shows the gap. It is
+        the rank of this W: in norms without a rank_bound the minimiser may have another one, as a
+        norm like l10 hides singular values up to gap^(1/10).
     rank_bound : (B,) int64
         Upper bound of the numerical rank, -1 where the gap is too wide for one. Nuclear: how many
         singular values of M(a) are at least 1 - (upper - lower) / c, c = rank_tolerance * sigma_1;
