@@ -116,13 +116,15 @@ def mutated(f: Forgery, random: np.random.Generator) -> str:
 
 MUTATED = ("top", "multi", "kq", "path", "kq_low_rank", "network_all", "scc", "hypotheses_multi")
 
+WITHIN_ROUNDING = {"kq": {"trained_W"}}
+"""Where training of an instance amplifies rounding by more than a random change, of 1e-5."""
+
 
 @pytest.mark.parametrize(
     "count", [pytest.param(2, marks=pytest.mark.full), pytest.param(375, marks=pytest.mark.faults)]
 )
 @pytest.mark.parametrize("name", MUTATED)
 def test_no_random_mutation_passes(name, count, tmp_path):
-    """But for one in a hundred, of instances that amplify rounding: of `kq` three W of 375."""
     random, survivors = np.random.default_rng([max(count, 30), MUTATED.index(name)]), []
     for _ in range(count):
         forged = genuine(name)
@@ -131,7 +133,7 @@ def test_no_random_mutation_passes(name, count, tmp_path):
         if not refusal(folder):
             survivors.append(what)
         shutil.rmtree(folder)
-    assert len(survivors) <= count // 100, survivors
+    assert {*survivors} <= WITHIN_ROUNDING.get(name, set())
 
 
 def test_another_solution_of_an_svm_is_proved_and_used(tmp_path):
